@@ -1,0 +1,24 @@
+//! Parts for testing fairlock against the real thing.
+//!
+//! - [`Server`]: a private `redis-server` or `valkey-server` process that dies with the test.
+//! - [`Proxy`]: a TCP proxy that loses replies, holds requests back and cuts connections.
+//! - [`Seed`] and [`Rng`]: random tests that can be replayed.
+//! - [`eventually`] and [`never_within`]: bounded waiting for a condition.
+//! - [`Recorder`]: judges from recorded holds whether a lock excluded.
+//!
+//! These are fixtures: whatever goes wrong in them panics, with what happened in the message.
+
+#![forbid(unsafe_code)]
+
+mod checker;
+mod proxy;
+mod resp;
+mod seed;
+mod servers;
+mod wait;
+
+pub use checker::{Hold, Recorder, check_exclusion, monotonic_ns};
+pub use proxy::Proxy;
+pub use seed::{Announcement, Rng, Seed};
+pub use servers::{ClientKind, Flavour, Server, ServerBuilder, flavours, main_flavour};
+pub use wait::{eventually, never_within};

@@ -1,0 +1,313 @@
+//! The driver: one task per client, on fairlock's own thread, that does what callers do not wait
+//! for. It renews leases, hears wake-ups, tries for the heads of the lines, ends wait times,
+//! releases what was dropped and cleans up what was called off.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+
+use super::call::Trail;
+use super::shared::{CleanUp, Job, Refusal, Shared, Task, lease_end};
+use crate::engine::{Lane, Wake, WakeReceiver};
+use crate::error::{LockError, LostCause, StoreError};
+use crate::ids::{Name, OwnerId};
+use crate::protocol::line::Found;
+use crate::protocol::op::{Claim, Op, Renew, State};
+use crate::protocol::renewal::Verdict;
+use crate::testing::Busy;
+use crate::time::BootTime;
+
+/// Runs until the client is closed or its last handle is gone.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    mut jobs: UnboundedReceiver<Job>,
+    mut wakes: WakeReceiver,
+) {
+    let mut tasks = JoinSet::new();
+    let end = loop {
+        // A test clock stands still until the driver sleeps, with its alarm set.
+        let mut awake = Some(Busy::new(&shared.clock));
+        let next = step(&shared, &mut tasks);
+        let mut sleep = next.map(|at| shared.clock.sleep_until(at));
+        let sleeping = poll_fn(|context| {
+            let polled = match &mut sleep {
+                Some(sleep) => Pin::new(sleep).poll(context),
+                None => Poll::Pending,
+            };
+            if polled.is_pending() {
+                awake = None;
+            }
+            polled
+        });
+        tokio::select! {
+            biased;
+            Some(job) = jobs.recv() => match job.task {
+                Task::Quit => break None,
+                Task::Close(done) => break Some((done, job.busy)),
+                task => start(&shared, task, job.busy, &mut tasks),
+            },
+            Some(wake) = wakes.recv() => hear(&shared, wake),
+            Some(_) = tasks.join_next() => {}
+            () = shared.alarm.notified() => {}
+            () = sleeping => {
+                // The end of a sleep counts as busy until the sleep is dropped: so work first.
+                step(&shared, &mut tasks);
+            }
+        }
+        drop(awake);
+    };
+    finish(&shared, jobs, tasks).await;
+    drop(end);
+}
+
+/// Does what is due; says when to look again.
+fn step(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> Option<BootTime> {
+    let now = shared.clock.now();
+    let mut table = shared.table();
+    table.ringing = None;
+    for owner in table.renewals.lost(now) {
+        if let Some(hold) = table.holds.remove(&owner).and_then(|hold| hold.upgrade()) {
+            hold.run_out();
+        }
+    }
+    for batch in table.renewals.due(now) {
+        let busy = Busy::new(&shared.clock);
+        tasks.spawn(renew(shared.clone(), batch, busy));
+    }
+    while let Some((_, name)) = table.line_timers.first().filter(|(at, _)| *at <= now).cloned() {
+        if let Some(entry) = table.lines.get_mut(&name) {
+            for waiter in entry.line.give_up(now) {
+                shared.refuse(waiter, Refusal::TimedOut);
+            }
+        }
+        table.line_timers.pop_first();
+        shared.forget_timer(&mut table, &name);
+        shared.settle(&mut table, &name);
+    }
+    // Holds come and go all the time: keep an appointment that has become pointless, rather than
+    // to be woken for each new one.
+    let planned = table.driver_sleeps_until.filter(|at| *at > now);
+    table.driver_sleeps_until = table.next_event().into_iter().chain(planned).min();
+    table.driver_sleeps_until
+}
+
+fn start(shared: &Arc<Shared>, task: Task, busy: Busy, tasks: &mut JoinSet<()>) {
+    let shared = shared.clone();
+    tasks.spawn(async move {
+        match task {
+            Task::Release(hold) => hold.settle_until_done(shared).await,
+            Task::CleanUp(clean_up) => clean(shared, clean_up).await,
+            Task::Listen(name) => listen(shared, name).await,
+            Task::Unlisten(name) => unlisten(shared, name).await,
+            Task::Attempt(name, claim, trail) => attempt(shared, name, claim, trail).await,
+            Task::Close(_) | Task::Quit => {}
+        }
+        drop(busy);
+    });
+}
+
+fn hear(shared: &Shared, wake: Wake) {
+    let mut table = shared.table();
+    match wake {
+        Wake::Message(name, _busy) => {
+            if let Some(entry) = table.lines.get_mut(&name) {
+                entry.line.message();
+                shared.settle(&mut table, &name);
+            }
+        }
+        Wake::Deaf(generation) => {
+            table.deaf_up_to = table.deaf_up_to.max(generation);
+            let names: Vec<Name> = table.lines.keys().cloned().collect();
+            for name in names {
+                table.line(&name).deaf();
+                shared.settle(&mut table, &name);
+            }
+        }
+    }
+}
+
+async fn renew(shared: Arc<Shared>, batch: Vec<Renew>, _busy: Busy) {
+    let shortest = batch.iter().map(|item| item.lease_ms).min().unwrap_or(0);
+    let until = shared.clock.now().plus(Duration::from_millis(shortest) / 3);
+    let result = shared.renew(&batch, until).await;
+    let now = shared.clock.now();
+    let mut table = shared.table();
+    match result {
+        Ok((answers, sent)) => {
+            for (item, (state, lease)) in batch.iter().zip(answers) {
+                let verdict = match state {
+                    State::Held => table.renewals.confirmed(&item.owner, sent, lease, now),
+                    _ => None,
+                };
+                let hold = table.holds.get(&item.owner).and_then(std::sync::Weak::upgrade);
+                match (verdict, hold) {
+                    (Some(Verdict::Sure(until)), Some(hold)) => hold.extend(until),
+                    (Some(Verdict::TooLate), Some(hold)) => hold.run_out(),
+                    (None, Some(hold)) if state != State::Held => {
+                        table.renewals.remove(&item.owner);
+                        table.holds.remove(&item.owner);
+                        hold.lose(LostCause::Gone);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, holds = batch.len(), "a renewal failed, trying again");
+            batch.iter().for_each(|item| table.renewals.failed(&item.owner, now));
+        }
+    }
+}
+
+async fn listen(shared: Arc<Shared>, name: Name) {
+    let subscribed = shared.subscribe(&name).await;
+    let mut table = shared.table();
+    let deaf_up_to = table.deaf_up_to;
+    match subscribed {
+        Ok(generation) if generation > deaf_up_to => table.line(&name).listening(),
+        Ok(_) => table.line(&name).unsubscribed(),
+        Err(error) => {
+            table.line(&name).unsubscribed();
+            shared.disband(&mut table, &name, &error);
+        }
+    }
+    shared.settle(&mut table, &name);
+}
+
+async fn unlisten(shared: Arc<Shared>, name: Name) {
+    // If this fails the connection is gone, and the subscription with it.
+    let limit = shared.engine.unsubscribe(&name);
+    tokio::time::timeout(shared.options.timeout, limit).await.ok();
+    let mut table = shared.table();
+    table.line(&name).unsubscribed();
+    shared.settle(&mut table, &name);
+}
+
+async fn attempt(shared: Arc<Shared>, name: Name, claim: Claim, trail: Arc<Trail>) {
+    let op = Op::Acquire(claim.clone());
+    let result = shared.call(Lane::Driver, &name, &op, &trail, shared.patience()).await;
+    let now = shared.clock.now();
+    let mut table = shared.table();
+    match result {
+        Ok(answered) if answered.reply.state == State::Held => {
+            let ends = lease_end(answered.reply.lease, answered.sent);
+            table.line(&name).attempted(&claim.owner, Found::Held { ends }, now);
+            shared.deliver(&mut table, &name, &claim, &answered.reply, answered.sent);
+        }
+        Ok(answered) => {
+            let lease = answered.reply.lease;
+            table.line(&name).attempted(&claim.owner, Found::Busy { lease }, now);
+        }
+        Err(error) => {
+            table.line(&name).attempted(&claim.owner, Found::Unknown, now);
+            shared.disband(&mut table, &name, &error);
+        }
+    }
+    shared.settle(&mut table, &name);
+}
+
+/// Releases what a called-off acquire may have left, until no copy of it can come any more.
+async fn clean(shared: Arc<Shared>, clean_up: CleanUp) {
+    let CleanUp { name, owner, trail, lease_ms, mut ends_attempt } = clean_up;
+    let op = Op::Release { owner: owner.clone(), remaining: 0, next: None };
+    let risky_until = trail.risky_until();
+    // Past this the lease of whatever was left has ended by itself.
+    let pointless_at = risky_until.plus_ms(lease_ms);
+    loop {
+        let none = Trail::default();
+        let answer = shared.call(Lane::Driver, &name, &op, &none, shared.patience()).await;
+        if std::mem::take(&mut ends_attempt) {
+            end_attempt(&shared, &name, &owner);
+        }
+        let server_time = match answer {
+            Ok(answered) => answered.reply.server_time,
+            Err(error) => {
+                let server_time = shared.server_clock.at(shared.clock.now());
+                if !error.is_transient() || server_time > pointless_at {
+                    return tracing::warn!(lock = %name, %error, "could not clean up");
+                }
+                server_time
+            }
+        };
+        if server_time > risky_until {
+            return;
+        }
+        let wait_ms = server_time.ms_until(risky_until) + 2;
+        shared.pause(Duration::from_millis(wait_ms)).await;
+    }
+}
+
+fn end_attempt(shared: &Shared, name: &Name, owner: &OwnerId) {
+    let mut table = shared.table();
+    table.line(name).attempted(owner, Found::Unknown, shared.clock.now());
+    shared.settle(&mut table, name);
+}
+
+/// Lets what is queued come to an end, then ends every line and every hold.
+async fn finish(shared: &Arc<Shared>, mut jobs: UnboundedReceiver<Job>, mut tasks: JoinSet<()>) {
+    shared.table().closed = true;
+    let work = async {
+        loop {
+            while let Ok(job) = jobs.try_recv() {
+                start(shared, job.task, job.busy, &mut tasks);
+            }
+            if tasks.join_next().await.is_none() {
+                return;
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(shared.options.timeout, work).await;
+    if in_time.is_err() {
+        tracing::warn!("closed with releases unfinished; leases will end them");
+    }
+    let mut table = shared.table();
+    let lines: Vec<Name> = table.lines.keys().cloned().collect();
+    for name in lines {
+        for waiter in table.line(&name).disband() {
+            waiter.ticket.tell.send(Err(Refusal::Error(LockError::Closed))).ok();
+        }
+    }
+    for hold in table.holds.drain().filter_map(|(_, hold)| hold.upgrade()) {
+        hold.lose(LostCause::Closed);
+    }
+}
+
+impl Shared {
+    /// Subscribes, trying for as long as one operation may take.
+    async fn subscribe(&self, name: &Name) -> Result<crate::engine::Generation, StoreError> {
+        let until = self.patience();
+        loop {
+            let attempt = tokio::time::timeout(SUBSCRIBE, self.engine.subscribe(name)).await;
+            let error = match attempt {
+                Ok(Ok(generation)) => return Ok(generation),
+                Ok(Err(error)) if !error.is_transient() => return Err(error),
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    self.engine.suspect(Lane::Driver);
+                    self.unreachable()
+                }
+            };
+            if self.clock.now() >= until {
+                return Err(error);
+            }
+            self.pause(RETRY).await;
+        }
+    }
+
+    /// A timer that has fired is no longer set.
+    fn forget_timer(&self, table: &mut super::shared::Table, name: &Name) {
+        if let Some(entry) = table.lines.get_mut(name) {
+            entry.timer = None;
+        }
+    }
+}
+
+/// How long one attempt to subscribe may take.
+const SUBSCRIBE: Duration = Duration::from_secs(2);
+/// Between two of them.
+const RETRY: Duration = Duration::from_millis(50);

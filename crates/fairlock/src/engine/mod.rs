@@ -1,0 +1,136 @@
+//! Engines execute operations atomically and carry messages. They decide nothing.
+//!
+//! [`memory`] runs the model in this process; [`redis`] runs it as Lua scripts on a server.
+
+pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use crate::error::StoreError;
+use crate::ids::Name;
+use crate::protocol::op::{Lease, Op, Renew, Reply, State};
+use crate::testing::Busy;
+use crate::time::ServerTime;
+
+/// Where operations are executed.
+#[derive(Debug)]
+pub(crate) enum Engine {
+    Memory(memory::Engine),
+    #[cfg(feature = "redis")]
+    Redis(Box<redis::Engine>),
+}
+
+/// On which way a request travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// The caller's: its connection is served by the caller's own runtime, so an uncontended
+    /// acquire costs no change of threads.
+    Caller,
+    /// The driver's: served by fairlock's own thread, alive also when the caller's runtime is
+    /// blocked or gone.
+    Driver,
+}
+
+/// What a store says without being asked. `Busy` lets a test clock wait until it was handled.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// This lock may have come free.
+    Message(Name, #[allow(dead_code, reason = "held, not read")] Busy),
+    /// All subscriptions up to this generation are gone.
+    Deaf(Generation),
+}
+
+/// Numbers the wake-up connections of a client one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Generation(pub(crate) u64);
+
+pub(crate) type WakeSender = UnboundedSender<Wake>;
+pub(crate) type WakeReceiver = UnboundedReceiver<Wake>;
+
+/// The answer to a batch of renewals.
+#[derive(Debug)]
+pub(crate) struct Renewed {
+    pub(crate) server_time: ServerTime,
+    /// One per item, in order; `None` if the request came after its own expiry.
+    pub(crate) items: Option<Vec<(State, Lease)>>,
+}
+
+impl Engine {
+    /// Sends one copy of an operation and waits for its answer, without a limit of its own.
+    pub(crate) async fn call(
+        &self,
+        lane: Lane,
+        name: &Name,
+        op: &Op,
+        expires: ServerTime,
+    ) -> Result<Reply, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.call(name, op, expires)),
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.call(lane, name, op, expires).await,
+        }
+    }
+
+    /// Asks a store that is elsewhere for its time.
+    #[cfg(feature = "redis")]
+    pub(crate) async fn hello(&self, lane: Lane) -> Result<ServerTime, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.wall()),
+            Self::Redis(engine) => engine.hello(lane).await,
+        }
+    }
+
+    /// Sends one copy of a batch of renewals, on the driver's lane.
+    pub(crate) async fn renew(
+        &self,
+        items: &[Renew],
+        expires: ServerTime,
+    ) -> Result<Renewed, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.renew(items, expires)),
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.renew(items, expires).await,
+        }
+    }
+
+    /// Asks for [`Wake::Message`]s about a lock; they come from now on until [`Wake::Deaf`].
+    pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.subscribe(name)),
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.subscribe(name).await,
+        }
+    }
+
+    /// Ends what [`Self::subscribe`] began.
+    pub(crate) async fn unsubscribe(&self, name: &Name) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(engine) => {
+                engine.unsubscribe(name);
+                Ok(())
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.unsubscribe(name).await,
+        }
+    }
+
+    /// An answer did not come in time: the next request takes a new connection.
+    pub(crate) fn suspect(&self, lane: Lane) {
+        match self {
+            Self::Memory(_) => {}
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.suspect(lane),
+        }
+    }
+
+    /// Where the store is, for messages; without a password.
+    pub(crate) fn address(&self) -> &str {
+        match self {
+            Self::Memory(_) => "memory:",
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.address(),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Keys and channels of a lock, in Redisson's spelling; all of one lock hash to one cluster slot.
+
+use crate::ids::Name;
+
+/// The record of the last grant.
+pub(crate) fn record(name: &Name) -> Vec<u8> {
+    tagged(b"fairlock:", name, b":grant")
+}
+
+/// Where every release of a plain lock is told.
+pub(crate) fn channel(name: &Name) -> Vec<u8> {
+    tagged(b"redisson_lock__channel:", name, b"")
+}
+
+/// Redisson's rule, taken literally, also where it is silly: a name with a `{` anywhere in it
+/// stays as it is, any other is put in braces.
+fn tagged(prefix: &[u8], name: &Name, suffix: &[u8]) -> Vec<u8> {
+    let name = name.as_bytes();
+    let (open, close): (&[u8], &[u8]) =
+        if name.contains(&b'{') { (b"", b"") } else { (b"{", b"}") };
+    [prefix, open, name, close, suffix].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(name: &str) -> [String; 2] {
+        let name = Name::new(name).unwrap();
+        [record(&name), channel(&name)].map(|key| String::from_utf8(key).unwrap())
+    }
+
+    #[test]
+    fn names_are_put_in_braces_unless_they_have_some() {
+        assert_eq!(spelled("a"), ["fairlock:{a}:grant", "redisson_lock__channel:{a}"]);
+        assert_eq!(spelled("a{b}"), ["fairlock:a{b}:grant", "redisson_lock__channel:a{b}"]);
+        assert_eq!(spelled("a{b"), ["fairlock:a{b:grant", "redisson_lock__channel:a{b"]);
+    }
+}

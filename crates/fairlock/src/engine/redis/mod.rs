@@ -1,0 +1,221 @@
+//! The Redis engine: the model as Lua scripts, on two connections.
+//!
+//! The caller's lane carries what callers wait for. The driver's lane carries the rest, and the
+//! wake-ups: it speaks RESP3, where messages and answers share a connection. How requests are
+//! repeated and for how long is decided by the client, not here.
+
+pub(crate) mod keys;
+mod link;
+#[cfg(test)]
+mod lua_vs_model;
+pub(crate) mod scripts;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redis::{ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, ServerErrorKind};
+use tokio::runtime::Handle;
+
+use self::link::{Ear, Heard, Link};
+use self::scripts::{Call, SCRIPTS};
+use super::{Generation, Lane, Renewed, Wake, WakeSender};
+use crate::error::{ConnectError, StoreError, StoreErrorKind};
+use crate::ids::Name;
+use crate::protocol::op::{Op, Renew, Reply};
+use crate::runtime;
+use crate::testing::Busy;
+use crate::time::{Clock, ServerTime};
+
+/// One client's connections to a Redis or Valkey server.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    address: String,
+    caller: Link,
+    driver: Link,
+    channels: Arc<Mutex<HashMap<Vec<u8>, Name>>>,
+}
+
+impl Engine {
+    /// Reads the address; connects with the first request. `home` serves the caller's lane.
+    pub(crate) fn new(url: &str, home: Handle, wake: WakeSender) -> Result<Self, ConnectError> {
+        let unusable = |error: redis::RedisError| ConnectError::Address {
+            url: without_password(url),
+            reason: error.to_string(),
+        };
+        let info = url.into_connection_info().map_err(unusable)?;
+        let address = spell(info.addr());
+        #[cfg(feature = "tls")]
+        install_crypto();
+        let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let caller = redis::Client::open(info.clone()).map_err(unusable)?;
+        let driver = redis::Client::open(info.set_redis_settings(resp3)).map_err(unusable)?;
+        let channels = Arc::<Mutex<HashMap<Vec<u8>, Name>>>::default();
+        let known = channels.clone();
+        let ear = Ear(Arc::new(move |heard| {
+            let wake_up = match heard {
+                Heard::Ended(generation) => Some(Wake::Deaf(generation)),
+                Heard::Message(channel) => {
+                    let channels = known.lock().unwrap_or_else(PoisonError::into_inner);
+                    let name = channels.get(&channel).cloned();
+                    name.map(|name| Wake::Message(name, Busy::new(&Clock::Os)))
+                }
+            };
+            // The client may be gone already; then nobody needs to be woken.
+            wake_up.map(|wake_up| wake.send(wake_up));
+        }));
+        Ok(Self {
+            address,
+            caller: Link::new(caller, home, None),
+            driver: Link::new(driver, runtime::handle(), Some(ear)),
+            channels,
+        })
+    }
+
+    pub(crate) async fn call(
+        &self,
+        lane: Lane,
+        name: &Name,
+        op: &Op,
+        expires: ServerTime,
+    ) -> Result<Reply, StoreError> {
+        let value = self.run(lane, SCRIPTS.call(name, op, expires)).await?;
+        scripts::parse_reply(value)
+    }
+
+    pub(crate) async fn hello(&self, lane: Lane) -> Result<ServerTime, StoreError> {
+        let (mut connection, generation) =
+            self.link(lane).connection().await.map_err(|error| self.translate(error))?;
+        let time = redis::cmd("TIME").query_async::<(u64, u64)>(&mut connection).await;
+        let (seconds, micros) = time.map_err(|error| self.failed(lane, generation, error))?;
+        Ok(ServerTime(seconds * 1_000_000 + micros))
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        items: &[Renew],
+        expires: ServerTime,
+    ) -> Result<Renewed, StoreError> {
+        let value = self.run(Lane::Driver, SCRIPTS.renew(items, expires)).await?;
+        scripts::parse_renewed(value)
+    }
+
+    pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
+        let channel = keys::channel(name);
+        self.channels().insert(channel.clone(), name.clone());
+        let (mut connection, generation) =
+            self.driver.connection().await.map_err(|error| self.translate(error))?;
+        let subscribed = connection.subscribe(channel).await;
+        subscribed.map_err(|error| self.failed(Lane::Driver, generation, error))?;
+        Ok(generation)
+    }
+
+    pub(crate) async fn unsubscribe(&self, name: &Name) -> Result<(), StoreError> {
+        let channel = keys::channel(name);
+        self.channels().remove(&channel);
+        let (mut connection, generation) =
+            self.driver.connection().await.map_err(|error| self.translate(error))?;
+        let unsubscribed = connection.unsubscribe(channel).await;
+        unsubscribed.map_err(|error| self.failed(Lane::Driver, generation, error))
+    }
+
+    pub(crate) fn suspect(&self, lane: Lane) {
+        self.link(lane).discard_current();
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    async fn run(&self, lane: Lane, call: Call<'_>) -> Result<redis::Value, StoreError> {
+        let link = self.link(lane);
+        let (mut connection, generation) =
+            link.connection().await.map_err(|error| self.translate(error))?;
+        let mut answer = connection.send_packed_command(&call.by_digest()).await;
+        if answer.as_ref().is_err_and(|error| error.kind() == NO_SCRIPT) {
+            answer = connection.send_packed_command(&call.by_source()).await;
+        }
+        answer
+            .and_then(redis::Value::extract_error)
+            .map_err(|error| self.failed(lane, generation, error))
+    }
+
+    /// Gives up a connection that broke.
+    fn failed(&self, lane: Lane, generation: Generation, error: redis::RedisError) -> StoreError {
+        if error.is_io_error() || error.is_unrecoverable_error() {
+            self.link(lane).discard(generation);
+        }
+        self.translate(error)
+    }
+
+    fn link(&self, lane: Lane) -> &Link {
+        match lane {
+            Lane::Caller => &self.caller,
+            Lane::Driver => &self.driver,
+        }
+    }
+
+    fn channels(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, Name>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn translate(&self, error: redis::RedisError) -> StoreError {
+        // Older servers wrap the error of a command in the error of its script.
+        let text = error.to_string();
+        let says = |word: &str| text.contains(word);
+        let kind = match error.kind() {
+            ErrorKind::AuthenticationFailed => StoreErrorKind::Login,
+            _ if says("NOAUTH") || says("WRONGPASS") => StoreErrorKind::Login,
+            ErrorKind::Server(ServerErrorKind::NoPerm) => StoreErrorKind::Denied,
+            _ if says("NOPERM") || says("can't run this command or subcommand") => {
+                StoreErrorKind::Denied
+            }
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown,
+            ) => StoreErrorKind::NotReady,
+            _ if says("BUSY Redis") || says("BUSY Valkey") => StoreErrorKind::NotReady,
+            _ if says("WRONGTYPE") => StoreErrorKind::WrongType,
+            _ if says("OOM") => StoreErrorKind::OutOfMemory,
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreErrorKind::ReadOnly,
+            _ if says("READONLY") => StoreErrorKind::ReadOnly,
+            ErrorKind::Io => StoreErrorKind::Unreachable { address: self.address.clone() },
+            _ if error.is_unrecoverable_error() || error.is_connection_dropped() => {
+                StoreErrorKind::Unreachable { address: self.address.clone() }
+            }
+            _ => StoreErrorKind::Unexpected,
+        };
+        StoreError::with_source(kind, error)
+    }
+}
+
+fn spell(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
+        ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
+        other => other.to_string(),
+    }
+}
+
+/// A URL with a mistake in it may still have a password in it.
+fn without_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme + 3 <= at => {
+            format!("{}***{}", &url[..scheme + 3], &url[at..])
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// rustls panics without one; an application may have installed its own already.
+#[cfg(feature = "tls")]
+fn install_crypto() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Fails only if somebody else was faster, which is as good.
+        rustls::crypto::ring::default_provider().install_default().ok();
+    }
+}
+
+const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
