@@ -109,7 +109,7 @@ impl Client {
         let identity = Holder::introduce(process.pid, &process.host, program);
         let (tasks, jobs) = mpsc::unbounded_channel();
         let uuid = os::new_client_uuid();
-        let shared = Arc::new(Shared::new(engine, clock, options, uuid, identity.into(), tasks));
+        let shared = Shared::new(engine, clock, options, uuid, identity.into(), tasks);
         runtime::handle().spawn(driver::run(shared.clone(), jobs, wakes));
         Self { core: Arc::new(Core(shared)) }
     }
