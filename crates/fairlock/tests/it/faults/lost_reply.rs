@@ -109,8 +109,8 @@ tests! {
     waiting_for_another_process_in_silence = blackhole, 7, waits;
     renewal = swallow, 10, renews;
     renewal_in_silence = blackhole, 10, renews;
-    force_unlock = swallow, 3, breaks;
-    force_unlock_with_a_waiter_elsewhere = swallow, 3, breaks_for_a_waiter;
+    force_unlock = swallow, 4, breaks;
+    force_unlock_with_a_waiter_elsewhere = swallow, 4, breaks_for_a_waiter;
     force_unlock_of_a_free_lock = swallow, 3, breaks_nothing;
     inspect = swallow, 3, inspects;
     inspect_in_silence = blackhole, 2, inspects;
