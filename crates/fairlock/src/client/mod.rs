@@ -17,9 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use self::shared::{Core, Shared, Task};
-#[cfg(feature = "redis")]
-use crate::engine::Lane;
-use crate::engine::{Engine, WakeReceiver, memory};
+use crate::engine::{Engine, Lane, WakeReceiver, memory};
 use crate::error::ConnectError;
 use crate::ids::Name;
 use crate::lock::{Holder, Lock, Owner};
@@ -43,6 +41,7 @@ impl Client {
     /// |---|---|
     /// | `memory:` | in this process, for this client alone |
     /// | `memory:NAME` | in this process, shared by all clients that use the same name |
+    /// | `file:DIR` | a directory, shared by all processes of this machine that use it |
     /// | `redis://[USER:PASSWORD@]HOST[:PORT]/[DB]` | a Redis or Valkey server |
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:///PATH` | the same over a Unix socket |
@@ -74,6 +73,20 @@ impl Client {
         Owner::new()
     }
 
+    /// On a `file:` store, what says that this client is alive: a process that inherits this keeps
+    /// the client's locks from being passed over as a dead holder's, until that process has ended
+    /// as well. `None` on other stores.
+    ///
+    /// # Errors
+    /// If the directory of the store cannot be used.
+    #[cfg(feature = "embedded")]
+    pub fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>, crate::error::StoreError> {
+        match &self.core.engine {
+            Engine::Embedded(engine) => engine.liveness().map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Finishes what dropped guards and futures have left to do, within the client's time-out, and
     /// ends the client. Guards that are still alive are lost; their locks end with their leases.
     ///
@@ -93,22 +106,24 @@ impl Client {
     pub(crate) fn on_memory(store: Arc<memory::Store>, options: ClientOptions) -> Self {
         let (wake, wakes) = mpsc::unbounded_channel();
         let clock = store.clock().clone();
-        let client = Self::start(
-            Engine::Memory(memory::Engine::new(store, wake)),
-            wakes,
-            clock.clone(),
-            options,
-        );
+        let engine = Engine::Memory(memory::Engine::new(store, wake));
+        let uuid = os::new_client_uuid();
+        let client = Self::start(engine, wakes, clock.clone(), options, uuid);
         client.core.server_clock.observe(clock.now(), clock.wall());
         client
     }
 
-    fn start(engine: Engine, wakes: WakeReceiver, clock: Clock, options: ClientOptions) -> Self {
+    fn start(
+        engine: Engine,
+        wakes: WakeReceiver,
+        clock: Clock,
+        options: ClientOptions,
+        uuid: String,
+    ) -> Self {
         let process = os::Process::current();
         let program = options.program.as_ref().unwrap_or(&process.program);
         let identity = Holder::introduce(process.pid, &process.host, program);
         let (tasks, jobs) = mpsc::unbounded_channel();
-        let uuid = os::new_client_uuid();
         let shared = Arc::new(Shared::new(engine, clock, options, uuid, identity.into(), tasks));
         runtime::handle().spawn(driver::run(shared.clone(), jobs, wakes));
         Self { core: Arc::new(Core(shared)) }
@@ -116,7 +131,6 @@ impl Client {
 
     /// Makes sure that the store answers, and learns its time. Tries once: one who connects wants
     /// to know at once if that does not work.
-    #[cfg(feature = "redis")]
     async fn say_hello(self) -> Result<Self, crate::error::StoreError> {
         let hello = async {
             for lane in [Lane::Driver, Lane::Caller] {
@@ -182,12 +196,21 @@ impl Builder {
         match address.split_once(':') {
             Some(("memory", "")) => Ok(Client::on_memory(memory::Store::new(Clock::Os), options)),
             Some(("memory", name)) => Ok(Client::on_memory(memory::Store::shared(name), options)),
+            #[cfg(feature = "embedded")]
+            Some(("file", directory)) if !directory.is_empty() => {
+                let (wake, wakes) = mpsc::unbounded_channel();
+                let uuid = os::new_client_uuid();
+                let engine = crate::engine::embedded::Engine::open(directory, &uuid, wake)?;
+                let engine = Engine::Embedded(Box::new(engine));
+                let client = Client::start(engine, wakes, Clock::Os, options, uuid);
+                Ok(client.say_hello().await?)
+            }
             #[cfg(feature = "redis")]
             Some(("redis" | "rediss" | "redis+unix" | "unix" | "valkey" | "valkeys", _)) => {
                 let (wake, wakes) = mpsc::unbounded_channel();
                 let engine = crate::engine::redis::Engine::new(&address, home, wake)?;
-                let client =
-                    Client::start(Engine::Redis(Box::new(engine)), wakes, Clock::Os, options);
+                let (engine, uuid) = (Engine::Redis(Box::new(engine)), os::new_client_uuid());
+                let client = Client::start(engine, wakes, Clock::Os, options, uuid);
                 Ok(client.say_hello().await?)
             }
             _ => {

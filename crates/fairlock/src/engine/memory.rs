@@ -52,7 +52,6 @@ impl Engine {
         Renewed { server_time, items: Some(renewed.collect()) }
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn wall(&self) -> ServerTime {
         self.store.clock.wall()
     }

@@ -1,7 +1,10 @@
 //! Engines execute operations atomically and carry messages. They decide nothing.
 //!
-//! [`memory`] runs the model in this process; [`redis`] runs it as Lua scripts on a server.
+//! [`memory`] runs the model in this process; [`embedded`] runs it in transactions on a directory
+//! that many processes share; [`redis`] runs it as Lua scripts on a server.
 
+#[cfg(feature = "embedded")]
+pub(crate) mod embedded;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -18,6 +21,8 @@ use crate::time::ServerTime;
 #[derive(Debug)]
 pub(crate) enum Engine {
     Memory(memory::Engine),
+    #[cfg(feature = "embedded")]
+    Embedded(Box<embedded::Engine>),
     #[cfg(feature = "redis")]
     Redis(Box<redis::Engine>),
 }
@@ -68,16 +73,20 @@ impl Engine {
     ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.call(name, op, expires)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.call(name, op, expires).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.call(lane, name, op, expires).await,
         }
     }
 
     /// Asks a store that is elsewhere for its time.
-    #[cfg(feature = "redis")]
     pub(crate) async fn hello(&self, lane: Lane) -> Result<ServerTime, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.wall()),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.hello(),
+            #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.hello(lane).await,
         }
     }
@@ -90,6 +99,8 @@ impl Engine {
     ) -> Result<Renewed, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.renew(items, expires)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.renew(items, expires).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.renew(items, expires).await,
         }
@@ -99,6 +110,8 @@ impl Engine {
     pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.subscribe(name)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.subscribe(name).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.subscribe(name).await,
         }
@@ -111,6 +124,8 @@ impl Engine {
                 engine.unsubscribe(name);
                 Ok(())
             }
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.unsubscribe(name).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.unsubscribe(name).await,
         }
@@ -120,6 +135,8 @@ impl Engine {
     pub(crate) fn suspect(&self, lane: Lane) {
         match self {
             Self::Memory(_) => {}
+            #[cfg(feature = "embedded")]
+            Self::Embedded(_) => {}
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.suspect(lane),
         }
@@ -129,6 +146,8 @@ impl Engine {
     pub(crate) fn address(&self) -> &str {
         match self {
             Self::Memory(_) => "memory:",
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.address(),
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.address(),
         }
