@@ -111,6 +111,13 @@ impl Clock {
         }
     }
 
+    /// Ends when `deadline` has surely come on this clock.
+    pub(crate) async fn wait_until(&self, deadline: BootTime) {
+        while self.now() < deadline {
+            self.sleep_until(deadline).await;
+        }
+    }
+
     /// Ends when `deadline` has come on this clock.
     #[allow(clippy::disallowed_methods, reason = "the one place that sleeps")]
     pub(crate) fn sleep_until(&self, deadline: BootTime) -> Sleep {

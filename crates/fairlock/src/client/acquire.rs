@@ -128,20 +128,22 @@ async fn first_try(
     let outcome = if reply.state == State::Held {
         let ends = lease_end(reply.lease, sent);
         table.line(name).attempted(&claim.owner, Found::Held { ends }, now);
-        FirstTry::Held(core.enter_hold(&mut table, wish, &claim.owner, reply, sent))
+        let guard = core.enter_hold(&mut table, wish, &claim.owner, reply, sent);
+        // Nobody would renew it: dropping it gives it back.
+        if table.closed { Err(LockError::Closed) } else { Ok(FirstTry::Held(guard)) }
     } else {
         table.line(name).attempted(&claim.owner, Found::Busy { lease: reply.lease }, now);
-        if waits {
+        if waits && !table.closed {
             let (waiter, waiting) = new_waiter(wish, claim, gives_up_at);
             table.line(name).join_as_head(waiter);
-            FirstTry::Waiting(waiting)
+            Ok(FirstTry::Waiting(waiting))
         } else {
             core.clean_up_after(wish, &claim);
-            FirstTry::Busy
+            if waits { Err(LockError::Closed) } else { Ok(FirstTry::Busy) }
         }
     };
     core.settle(&mut table, name);
-    Ok(outcome)
+    outcome
 }
 
 /// A first try that was called off or failed: whatever it left in the store is undone, and the

@@ -4,7 +4,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::call::Trail;
-use super::shared::{CleanUp, Job, Refusal, Shared, Task, lease_end};
+use super::shared::{CleanUp, Job, Refusal, Shared, Table, Task, lease_end};
 use crate::engine::{Lane, Wake, WakeReceiver};
 use crate::error::{LockError, LostCause, StoreError};
 use crate::ids::{Name, OwnerId};
@@ -29,7 +29,7 @@ pub(crate) async fn run(
     mut wakes: WakeReceiver,
 ) {
     let mut tasks = JoinSet::new();
-    let end = loop {
+    let last_job = loop {
         // A test clock stands still until the driver sleeps, with its alarm set.
         let mut awake = Some(Busy::new(&shared.clock));
         let next = step(&shared, &mut tasks);
@@ -46,11 +46,12 @@ pub(crate) async fn run(
         });
         tokio::select! {
             biased;
-            Some(job) = jobs.recv() => match job.task {
-                Task::Quit => break None,
-                Task::Close(done) => break Some((done, job.busy)),
-                task => start(&shared, task, job.busy, &mut tasks),
-            },
+            Some(job) = jobs.recv() => {
+                if matches!(job.task, Task::Quit | Task::Close(_)) {
+                    break job;
+                }
+                tasks.spawn(perform(shared.clone(), job));
+            }
             Some(wake) = wakes.recv() => hear(&shared, wake),
             Some(_) = tasks.join_next() => {}
             () = shared.alarm.notified() => {}
@@ -62,7 +63,10 @@ pub(crate) async fn run(
         drop(awake);
     };
     finish(&shared, jobs, tasks).await;
-    drop(end);
+    if let Task::Close(done) = last_job.task {
+        // The one who closes may have left.
+        done.send(()).ok();
+    }
 }
 
 /// Does what is due; says when to look again.
@@ -96,19 +100,17 @@ fn step(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> Option<BootTime> {
     table.driver_sleeps_until
 }
 
-fn start(shared: &Arc<Shared>, task: Task, busy: Busy, tasks: &mut JoinSet<()>) {
-    let shared = shared.clone();
-    tasks.spawn(async move {
-        match task {
-            Task::Release(hold) => hold.settle_until_done(shared).await,
-            Task::CleanUp(clean_up) => clean(shared, clean_up).await,
-            Task::Listen(name) => listen(shared, name).await,
-            Task::Unlisten(name) => unlisten(shared, name).await,
-            Task::Attempt(name, claim, trail) => attempt(shared, name, claim, trail).await,
-            Task::Close(_) | Task::Quit => {}
-        }
-        drop(busy);
-    });
+/// Does one job.
+pub(super) async fn perform(shared: Arc<Shared>, job: Job) {
+    match job.task {
+        Task::Release(hold) => hold.settle_until_done(shared).await,
+        Task::CleanUp(clean_up) => clean(shared, clean_up).await,
+        Task::Listen(name) => listen(shared, name).await,
+        Task::Unlisten(name) => unlisten(shared, name).await,
+        Task::Attempt(name, claim, trail) => attempt(shared, name, claim, trail).await,
+        Task::Close(_) | Task::Quit => {}
+    }
+    drop(job.busy);
 }
 
 fn hear(shared: &Shared, wake: Wake) {
@@ -144,7 +146,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Renew>, _busy: Busy) {
                     State::Held => table.renewals.confirmed(&item.owner, sent, lease, now),
                     _ => None,
                 };
-                let hold = table.holds.get(&item.owner).and_then(std::sync::Weak::upgrade);
+                let hold = table.holds.get(&item.owner).and_then(Weak::upgrade);
                 match (verdict, hold) {
                     (Some(Verdict::Sure(until)), Some(hold)) => hold.extend(until),
                     (Some(Verdict::TooLate), Some(hold)) => hold.run_out(),
@@ -162,6 +164,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Renew>, _busy: Busy) {
             batch.iter().for_each(|item| table.renewals.failed(&item.owner, now));
         }
     }
+    shared.wake_driver(&mut table);
 }
 
 async fn listen(shared: Arc<Shared>, name: Name) {
@@ -248,33 +251,32 @@ fn end_attempt(shared: &Shared, name: &Name, owner: &OwnerId) {
     shared.settle(&mut table, name);
 }
 
-/// Lets what is queued come to an end, then ends every line and every hold.
+/// Sends the waiters away, lets what is queued come to an end, and ends every hold.
 async fn finish(shared: &Arc<Shared>, mut jobs: UnboundedReceiver<Job>, mut tasks: JoinSet<()>) {
-    shared.table().closed = true;
+    close(&mut shared.table());
     let work = async {
         loop {
             while let Ok(job) = jobs.try_recv() {
-                start(shared, job.task, job.busy, &mut tasks);
+                tasks.spawn(perform(shared.clone(), job));
             }
             if tasks.join_next().await.is_none() {
                 return;
             }
         }
     };
-    let in_time = tokio::time::timeout(shared.options.timeout, work).await;
-    if in_time.is_err() {
+    if tokio::time::timeout(shared.options.timeout, work).await.is_err() {
         tracing::warn!("closed with releases unfinished; leases will end them");
     }
-    let mut table = shared.table();
-    let lines: Vec<Name> = table.lines.keys().cloned().collect();
-    for name in lines {
-        for waiter in table.line(&name).disband() {
-            waiter.ticket.tell.send(Err(Refusal::Error(LockError::Closed))).ok();
-        }
+    close(&mut shared.table());
+}
+
+/// Nobody waits any more, and nobody believes in a lock that is not renewed any more.
+fn close(table: &mut Table) {
+    table.closed = true;
+    for waiter in table.lines.values_mut().flat_map(|entry| entry.line.disband()) {
+        waiter.ticket.tell.send(Err(Refusal::Error(LockError::Closed))).ok();
     }
-    for hold in table.holds.drain().filter_map(|(_, hold)| hold.upgrade()) {
-        hold.lose(LostCause::Closed);
-    }
+    table.holds.values().filter_map(Weak::upgrade).for_each(|hold| hold.close());
 }
 
 impl Shared {
@@ -300,7 +302,7 @@ impl Shared {
     }
 
     /// A timer that has fired is no longer set.
-    fn forget_timer(&self, table: &mut super::shared::Table, name: &Name) {
+    fn forget_timer(&self, table: &mut Table, name: &Name) {
         if let Some(entry) = table.lines.get_mut(name) {
             entry.timer = None;
         }

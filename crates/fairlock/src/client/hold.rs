@@ -47,6 +47,8 @@ struct Wire {
     was_sure: Option<bool>,
     /// How many times a release to zero was begun; one that was called off may have been sent.
     releases: u32,
+    /// How the release to zero ended, for everybody who waited for it.
+    ended: Option<Result<Released, Lost>>,
 }
 
 #[derive(Debug)]
@@ -73,7 +75,13 @@ impl Hold {
             lost_because: OnceLock::new(),
             over: Notify::new(),
             guards: AtomicU32::new(1),
-            wire: Mutex::new(Wire { count: 1, passing: None, was_sure: None, releases: 0 }),
+            wire: Mutex::new(Wire {
+                count: 1,
+                passing: None,
+                was_sure: None,
+                releases: 0,
+                ended: None,
+            }),
         }
     }
 
@@ -122,7 +130,8 @@ impl Hold {
     }
 
     fn why_it_ran_out(&self, sure_until: BootTime) -> LostCause {
-        let margin = margin(self.wish.plan.lease_ms);
+        // The last renewal asks for what is left, in whole milliseconds.
+        let margin = margin(self.wish.plan.lease_ms) + Duration::from_millis(20);
         match self.last_moment {
             Some(end) if sure_until.plus(margin) >= end => LostCause::MaxHold,
             _ => LostCause::LeaseEnded,
@@ -163,6 +172,13 @@ impl Hold {
         self.guards.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// The client closes: it is over for those who count on it. A release that is on its way goes on.
+    pub(crate) fn close(&self) {
+        if !self.is_abandoned() {
+            self.lose(LostCause::Closed);
+        }
+    }
+
     /// Whether no guard counts on it any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.guards.load(Ordering::Acquire) == 0
@@ -176,6 +192,8 @@ impl Hold {
             return Err(self.loss().into());
         }
         let count = self.guards.load(Ordering::Acquire);
+        let room_ms = self.last_moment.map(|end| core.clock.now().until(end).as_millis() as u64);
+        let lease_ms = room_ms.map_or(lease_ms, |room_ms| room_ms.min(lease_ms));
         let op = Op::Reenter { owner: self.owner.clone(), count, lease_ms };
         let name = &self.wish.name;
         let answered =
@@ -190,6 +208,7 @@ impl Hold {
         let mut table = core.table();
         table.renewals.set_count(&self.owner, count);
         let verdict = table.renewals.confirmed(&self.owner, answered.sent, lease, now);
+        core.wake_driver(&mut table);
         drop(table);
         if let Some(Verdict::Sure(until)) = verdict {
             self.extend(until);
@@ -204,8 +223,11 @@ impl Hold {
     /// when there are none. Dropped early, it can be called again and goes on where it was.
     pub(crate) async fn settle(&self, lane: Lane) -> Result<Released, ReleaseError> {
         let mut wire = self.wire.lock().await;
+        if let Some(ended) = &wire.ended {
+            return ended.clone().map_err(ReleaseError::from);
+        }
         let remaining = self.guards.load(Ordering::Acquire);
-        if remaining == 0 && wire.count > 0 {
+        if remaining == 0 {
             return self.release(lane, &mut wire).await;
         }
         if remaining != wire.count {
@@ -249,7 +271,9 @@ impl Hold {
                 wire.count = 0;
                 self.after_release(wire.passing.take(), &answered);
                 let only_copy = wire.releases == 1 && answered.copies == 1;
-                self.judge(was_sure, only_copy, &answered)
+                let ended = self.judge(was_sure, only_copy, &answered);
+                wire.ended = Some(ended.clone());
+                Ok(ended?)
             }
             Err(error) => {
                 if !error.is_transient() {
@@ -306,18 +330,17 @@ impl Hold {
         was_sure: bool,
         only_copy: bool,
         answered: &Answered,
-    ) -> Result<Released, ReleaseError> {
+    ) -> Result<Released, Lost> {
         let reply = &answered.reply;
-        let released = Released { holds_left: 0, waiters_told: reply.heard != Heard::Refused };
         if !was_sure {
-            return Err(self.loss().into());
+            return Err(self.loss());
         }
         let in_time = self.sure_until().is_some();
         self.lose(LostCause::Gone);
         if reply.state == State::NotHeld && only_copy && in_time {
-            return Err(self.loss().into());
+            return Err(self.loss());
         }
-        Ok(released)
+        Ok(Released { holds_left: 0, waiters_told: reply.heard != Heard::Refused })
     }
 
     fn call_off(&self, passing: Option<Passing>) {

@@ -124,7 +124,7 @@ impl Client {
         let program = options.program.as_ref().unwrap_or(&process.program);
         let identity = Holder::introduce(process.pid, &process.host, program);
         let (tasks, jobs) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared::new(engine, clock, options, uuid, identity.into(), tasks));
+        let shared = Shared::new(engine, clock, options, uuid, identity.into(), tasks);
         runtime::handle().spawn(driver::run(shared.clone(), jobs, wakes));
         Self { core: Arc::new(Core(shared)) }
     }

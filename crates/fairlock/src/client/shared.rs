@@ -1,6 +1,7 @@
 //! What all parts of a client share: the engine, the clocks, and one table behind one mutex.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,6 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot};
 
 use super::call::Trail;
+use super::driver;
 use super::hold::Hold;
 use crate::engine::{Engine, Generation};
 use crate::error::{LockError, StoreError};
@@ -18,12 +20,12 @@ use crate::options::{ClientOptions, Plan};
 use crate::protocol::line::{Line, Step, Waiter};
 use crate::protocol::op::{Claim, Lease, Reply};
 use crate::protocol::renewal::Renewals;
+use crate::runtime;
 use crate::testing::Busy;
 use crate::time::{BootTime, Clock, ServerClock};
 
 /// The one behind all handles of a client. When the last handle goes, the driver finishes what is
 /// queued and ends.
-#[derive(Debug)]
 pub(crate) struct Core(pub(crate) Arc<Shared>);
 
 impl Deref for Core {
@@ -31,6 +33,12 @@ impl Deref for Core {
 
     fn deref(&self) -> &Shared {
         &self.0
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} as {}", self.engine.address(), self.uuid)
     }
 }
 
@@ -50,6 +58,7 @@ pub(crate) struct Shared {
     uuid: String,
     identity: Arc<str>,
     next_number: AtomicU64,
+    itself: Weak<Shared>,
     table: Mutex<Table>,
     tasks: UnboundedSender<Job>,
     /// Rings when the driver has to wake up earlier than it had planned.
@@ -148,7 +157,7 @@ impl Shared {
         uuid: String,
         identity: Arc<str>,
         tasks: UnboundedSender<Job>,
-    ) -> Self {
+    ) -> Arc<Self> {
         let table = Table {
             lines: HashMap::new(),
             line_timers: BTreeSet::new(),
@@ -159,7 +168,8 @@ impl Shared {
             deaf_up_to: Generation(0),
             closed: false,
         };
-        Self {
+        Arc::new_cyclic(|itself| Self {
+            itself: itself.clone(),
             engine,
             clock,
             server_clock: ServerClock::default(),
@@ -170,7 +180,7 @@ impl Shared {
             table: Mutex::new(table),
             tasks,
             alarm: Notify::new(),
-        }
+        })
     }
 
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
@@ -184,9 +194,15 @@ impl Shared {
         Claim { owner, lease_ms, identity: self.identity.clone() }
     }
 
-    /// Gives the driver something to do. A driver that has ended has nothing left to undo.
+    /// Gives the driver something to do. What comes after the client was closed is done all the
+    /// same, by nobody in particular.
     pub(crate) fn queue(&self, task: Task) {
-        self.tasks.send(Job { task, busy: Busy::new(&self.clock) }).ok();
+        let job = Job { task, busy: Busy::new(&self.clock) };
+        if let Err(unsent) = self.tasks.send(job)
+            && let Some(shared) = self.itself.upgrade()
+        {
+            runtime::handle().spawn(driver::perform(shared, unsent.0));
+        }
     }
 
     /// Until when one operation may take.
@@ -244,9 +260,7 @@ impl Shared {
             table.renewals.insert(owner.clone(), wish.name.clone(), wish.plan, sent, reply.lease);
         let hold = Arc::new(Hold::new(wish.clone(), owner.clone(), reply.token, sent, sure_until));
         table.holds.insert(owner.clone(), Arc::downgrade(&hold));
-        if let Some(next) = table.renewals.next() {
-            self.wake_driver_by(table, next);
-        }
+        self.wake_driver(table);
         Guard::first(hold)
     }
 
@@ -301,6 +315,13 @@ impl Shared {
                 lease_ms: claim.lease_ms,
                 ends_attempt: false,
             }));
+        }
+    }
+
+    /// Sees to it that the driver wakes up for what comes next.
+    pub(crate) fn wake_driver(&self, table: &mut Table) {
+        if let Some(next) = table.next_event() {
+            self.wake_driver_by(table, next);
         }
     }
 

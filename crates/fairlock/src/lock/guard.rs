@@ -1,5 +1,6 @@
 //! The guard: while it lives and is not lost, the lock is held.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use crate::time::BootTime;
 /// from the clock: [`is_held`](Self::is_held) asks nobody, and [`lost`](Self::lost) ends before
 /// anybody else can get the lock.
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-#[derive(Debug)]
 pub struct Guard {
     hold: Option<Arc<Hold>>,
 }
@@ -158,6 +158,18 @@ impl Guard {
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
         self.hold.as_ref().expect("only a release takes the hold out of a guard")
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hold = self.hold();
+        f.debug_struct("Guard")
+            .field("name", &hold.wish.name)
+            .field("owner", &hold.owner)
+            .field("token", &hold.token)
+            .field("held_until", &hold.sure_until())
+            .finish_non_exhaustive()
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::MutexGuard;
 
 use super::Guard;
 use crate::client::acquire::acquire;
@@ -37,14 +40,18 @@ impl Owner {
         options: &Options,
         waits: bool,
     ) -> Result<Option<Guard>, LockError> {
+        let started = core.clock.now();
         let slot = self.slot(name);
         let mut current = match waits {
-            true => slot.lock().await,
+            true => wait_for(&slot, core, name, options.wait).await?,
             false => match slot.try_lock() {
                 Ok(current) => current,
                 Err(_) => return Ok(None),
             },
         };
+        let waited = started.until(core.clock.now());
+        let options =
+            &Options { wait: options.wait.map(|wait| wait.saturating_sub(waited)), ..*options };
         if let Some(hold) = current.upgrade().filter(|hold| Arc::ptr_eq(&hold.wish.core, core)) {
             match Guard::another(&hold, options.plan(core.options.lease)?.lease_ms).await {
                 Ok(guard) => return Ok(Some(guard)),
@@ -67,5 +74,23 @@ impl Owner {
             in_use || slot.try_lock().is_ok_and(|hold| hold.strong_count() > 0)
         });
         holds.entry(name.clone()).or_default().clone()
+    }
+}
+
+/// Waits behind another task of the same owner, for the wait time at most.
+async fn wait_for<'a>(
+    slot: &'a Slot,
+    core: &Core,
+    name: &Name,
+    wait: Option<Duration>,
+) -> Result<MutexGuard<'a, Weak<Hold>>, LockError> {
+    let Some(wait) = wait else { return Ok(slot.lock().await) };
+    let give_up_at = core.clock.now().plus(wait);
+    tokio::select! {
+        biased;
+        current = slot.lock() => Ok(current),
+        () = core.clock.wait_until(give_up_at) => {
+            Err(LockError::TimedOut { name: name.to_string(), waited: wait, holder: None })
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The reentrant lock: Redisson's `RLock`.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::{Guard, Info, Owner};
@@ -19,7 +20,7 @@ use crate::protocol::op::{Op, State};
 /// Every [`lock`](Self::lock) is an owner of its own, also within one task: what waits for a lock
 /// that the same task holds waits for ever. To enter again use [`Guard::reenter`], or lock as an
 /// [`Owner`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Lock {
     core: Arc<Core>,
     name: Result<Name, InvalidName>,
@@ -136,5 +137,16 @@ impl Lock {
 
     fn name(&self) -> Result<&Name, InvalidName> {
         self.name.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { core, name, options } = self;
+        f.debug_struct("Lock")
+            .field("store", &core.engine.address())
+            .field("name", name)
+            .field("options", options)
+            .finish()
     }
 }
