@@ -11,7 +11,7 @@ pub(crate) mod redis;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::ids::Name;
 use crate::protocol::op::{Lease, Op, Renew, Reply, State};
 use crate::testing::Busy;
@@ -139,6 +139,18 @@ impl Engine {
             Self::Embedded(_) => {}
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.suspect(lane),
+        }
+    }
+
+    /// The error for a request that was not answered in time.
+    pub(crate) fn no_answer(&self) -> StoreError {
+        match self {
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.stuck(),
+            _ => {
+                let address = self.address().to_owned();
+                StoreError::new(StoreErrorKind::Unreachable { address })
+            }
         }
     }
 

@@ -157,6 +157,12 @@ impl Engine {
         &self.address
     }
 
+    /// The error for a process that stays inside the gate.
+    pub(crate) fn stuck(&self) -> StoreError {
+        let presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
+        presence.store.stuck()
+    }
+
     /// A duplicate of what says that this client is alive.
     pub(crate) fn liveness(&self) -> Result<OwnedFd, StoreError> {
         let presence = self.presence()?;
