@@ -119,8 +119,9 @@ async fn first_try(
 
     let unfinished = Unfinished { wish, claim: &claim };
     let op = Op::Acquire(claim.clone());
-    let answered = core.call(Lane::Caller, name, &op, &wish.trail, until).await?;
+    let answered = core.call(Lane::Caller, name, &op, &wish.trail, until).await;
     std::mem::forget(unfinished);
+    let answered = answered.inspect_err(|_| called_off(wish, &claim))?;
 
     let (reply, sent) = (&answered.reply, answered.sent);
     let now = core.clock.now();
@@ -146,7 +147,22 @@ async fn first_try(
     outcome
 }
 
-/// A first try that was called off or failed: whatever it left in the store is undone, and the
+/// A first try that failed: the next one need not wait until it is cleaned up after.
+fn called_off(wish: &Wish, claim: &Claim) {
+    let (core, name) = (&wish.core, &wish.name);
+    let mut table = core.table();
+    table.line(name).attempted(&claim.owner, Found::Unknown, core.clock.now());
+    core.settle(&mut table, name);
+    core.queue(Task::CleanUp(CleanUp {
+        name: name.clone(),
+        owner: claim.owner.clone(),
+        trail: wish.trail.clone(),
+        lease_ms: claim.lease_ms,
+        ends_attempt: false,
+    }));
+}
+
+/// A first try whose future was dropped: whatever it left in the store is undone, and the
 /// next one in the line gets its chance.
 struct Unfinished<'a> {
     wish: &'a Wish,

@@ -40,7 +40,9 @@ impl Trail {
     }
 
     fn sending(&self, expires: ServerTime) {
-        self.in_flight_us.store(expires.0, Ordering::Release);
+        // One that is still in flight belongs to a call that was dropped.
+        let dropped = self.in_flight_us.swap(expires.0, Ordering::AcqRel);
+        self.lost_us.fetch_max(dropped, Ordering::AcqRel);
     }
 
     fn answered(&self) {

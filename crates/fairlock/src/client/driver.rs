@@ -29,9 +29,9 @@ pub(crate) async fn run(
     mut wakes: WakeReceiver,
 ) {
     let mut tasks = JoinSet::new();
+    // A test clock stands still until the driver sleeps, with its alarm set.
+    let mut awake = Some(Busy::new(&shared.clock));
     let last_job = loop {
-        // A test clock stands still until the driver sleeps, with its alarm set.
-        let mut awake = Some(Busy::new(&shared.clock));
         let next = step(&shared, &mut tasks);
         let mut sleep = next.map(|at| shared.clock.sleep_until(at));
         let sleeping = poll_fn(|context| {
@@ -60,7 +60,8 @@ pub(crate) async fn run(
                 step(&shared, &mut tasks);
             }
         }
-        drop(awake);
+        // Before the sleep is forgotten: else the clock would see nobody awake and no alarm set.
+        awake.get_or_insert_with(|| Busy::new(&shared.clock));
     };
     finish(&shared, jobs, tasks).await;
     if let Task::Close(done) = last_job.task {
@@ -146,6 +147,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Renew>, _busy: Busy) {
                     State::Held => table.renewals.confirmed(&item.owner, sent, lease, now),
                     _ => None,
                 };
+                table.renewals.recount(&item.owner, item.count, now);
                 let hold = table.holds.get(&item.owner).and_then(Weak::upgrade);
                 match (verdict, hold) {
                     (Some(Verdict::Sure(until)), Some(hold)) => hold.extend(until),
@@ -208,6 +210,13 @@ async fn attempt(shared: Arc<Shared>, name: Name, claim: Claim, trail: Arc<Trail
         }
         Err(error) => {
             table.line(&name).attempted(&claim.owner, Found::Unknown, now);
+            shared.queue(Task::CleanUp(CleanUp {
+                name: name.clone(),
+                owner: claim.owner.clone(),
+                trail,
+                lease_ms: claim.lease_ms,
+                ends_attempt: false,
+            }));
             shared.disband(&mut table, &name, &error);
         }
     }
@@ -228,6 +237,7 @@ async fn clean(shared: Arc<Shared>, clean_up: CleanUp) {
             end_attempt(&shared, &name, &owner);
         }
         let server_time = match answer {
+            Ok(answered) if answered.reply.server_time > risky_until => return,
             Ok(answered) => answered.reply.server_time,
             Err(error) => {
                 let server_time = shared.server_clock.at(shared.clock.now());
@@ -237,10 +247,7 @@ async fn clean(shared: Arc<Shared>, clean_up: CleanUp) {
                 server_time
             }
         };
-        if server_time > risky_until {
-            return;
-        }
-        let wait_ms = server_time.ms_until(risky_until) + 2;
+        let wait_ms = server_time.ms_until(risky_until).max(SHORTEST_WAIT_MS);
         shared.pause(Duration::from_millis(wait_ms)).await;
     }
 }
@@ -309,6 +316,8 @@ impl Shared {
     }
 }
 
+/// Between two tries to clean up.
+const SHORTEST_WAIT_MS: u64 = 100;
 /// How long one attempt to subscribe may take.
 const SUBSCRIBE: Duration = Duration::from_secs(2);
 /// Between two of them.

@@ -196,6 +196,9 @@ impl Hold {
         let lease_ms = room_ms.map_or(lease_ms, |room_ms| room_ms.min(lease_ms));
         let op = Op::Reenter { owner: self.owner.clone(), count, lease_ms };
         let name = &self.wish.name;
+        // Whatever becomes of this request: a release of this guard has something to take back.
+        wire.count = count;
+        core.table().renewals.set_count(&self.owner, count);
         let answered =
             core.call(Lane::Caller, name, &op, &self.wish.trail, core.patience()).await?;
         if answered.reply.state != State::Held {

@@ -147,7 +147,7 @@ impl Client {
 }
 
 /// What to set before connecting.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "nothing happens before connect()"]
 pub struct Builder {
     address: String,
@@ -216,8 +216,21 @@ impl Builder {
             _ => {
                 let _ = home;
                 let reason = "fairlock does not know this kind of store".to_owned();
-                Err(ConnectError::Address { url: address, reason })
+                Err(ConnectError::Address {
+                    url: crate::engine::redis::without_password(&address),
+                    reason,
+                })
             }
         }
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let address = crate::engine::redis::without_password(&self.address);
+        f.debug_struct("Builder")
+            .field("address", &address)
+            .field("options", &self.options)
+            .finish()
     }
 }

@@ -130,9 +130,16 @@ impl Lock {
     /// Dropping the future may leave the lock broken or not.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let core = &self.core;
-        let trail = Default::default();
-        let call = core.call(Lane::Caller, self.name()?, &Op::Break, &trail, core.patience());
-        Ok(call.await?.reply.state == State::Released)
+        let (trail, until) = (Default::default(), core.patience());
+        // Breaks the hold that is there now: a copy that comes late finds another one, or none.
+        while let Some(owner) = inspect(core, self.name()?, until).await?.owner {
+            let op = Op::Release { owner, remaining: 0, next: None };
+            let answered = core.call(Lane::Caller, self.name()?, &op, &trail, until).await?;
+            if answered.reply.state == State::Released || answered.copies > 1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn name(&self) -> Result<&Name, InvalidName> {

@@ -15,8 +15,6 @@ pub(crate) enum Op {
     /// Set the hold count of the owner to `remaining`. At zero the lock is free, and goes on to
     /// `next` if there is one: then nobody is told, else every waiting client is.
     Release { owner: OwnerId, remaining: u32, next: Option<Claim> },
-    /// Free the lock, whoever holds it.
-    Break,
     /// Tell who holds the lock.
     Inspect,
 }

@@ -150,6 +150,13 @@ impl Renewals {
         Some(Verdict::Sure(sure))
     }
 
+    /// A renewal carried this count: if the count has changed since, it may have set it back.
+    pub(crate) fn recount(&mut self, owner: &OwnerId, count: u32, now: BootTime) {
+        if self.holds.get(owner).is_some_and(|entry| entry.count != count) {
+            self.reschedule(owner, now);
+        }
+    }
+
     /// A renewal got no usable answer: try again soon.
     pub(crate) fn failed(&mut self, owner: &OwnerId, now: BootTime) {
         let Some(entry) = self.holds.get_mut(owner) else { return };

@@ -15,7 +15,7 @@ use fairlock::{Client, Guard, Lock, LockError, ReleaseError};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::conformance::redisson::channels;
+use crate::conformance::redisson::{channels, listeners};
 use crate::patience::{eventually, ms, pass, secs, soon, start};
 use crate::stores::Store;
 
@@ -97,7 +97,7 @@ impl Ground {
     async fn is_empty(&self) {
         match &self.store {
             Place::Memory(store) => {
-                // One who was waited for is listened to for a moment longer.
+                // What was waited for is listened to for a moment longer.
                 store.clock().advance(secs(5)).await;
                 assert_eq!(store.in_use().await, 0);
             }
@@ -284,6 +284,11 @@ async fn play(
         Scene::HeldElsewhere => {
             let held = elsewhere.lock().await.unwrap();
             drop(called.cut(cut).await);
+            if let Place::Redis(store) = &ground.store {
+                let server = store.server().expect("this is one");
+                let unheard = format!("{name:?} is not waited for");
+                eventually(&unheard, async || listeners(server, name) == 0).await;
+            }
             held.release().await.unwrap();
         }
         Scene::AmongOthers => {

@@ -321,7 +321,7 @@ impl Presence {
             Op::Acquire(claim) => Some(&claim.owner),
             Op::Release { next: Some(next), .. } => Some(&next.owner),
             Op::Inspect => None,
-            Op::Reenter { .. } | Op::Release { next: None, .. } | Op::Break => return,
+            Op::Reenter { .. } | Op::Release { next: None, .. } => return,
         };
         let dead = |hold: &mut reentrant::Hold| {
             let client = client_of(&hold.owner);

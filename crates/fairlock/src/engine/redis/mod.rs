@@ -130,7 +130,10 @@ impl Engine {
         let link = self.link(lane);
         let (mut connection, generation) =
             link.connection().await.map_err(|error| self.translate(error))?;
-        let mut answer = connection.send_packed_command(&call.by_digest()).await;
+        let mut answer = connection
+            .send_packed_command(&call.by_digest())
+            .await
+            .and_then(redis::Value::extract_error);
         if answer.as_ref().is_err_and(|error| error.kind() == NO_SCRIPT) {
             answer = connection.send_packed_command(&call.by_source()).await;
         }
@@ -175,7 +178,7 @@ impl Engine {
                 | ServerErrorKind::ClusterDown
                 | ServerErrorKind::MasterDown,
             ) => StoreErrorKind::NotReady,
-            _ if says("BUSY Redis") || says("BUSY Valkey") => StoreErrorKind::NotReady,
+            _ if error.code() == Some("BUSY") => StoreErrorKind::NotReady,
             _ if says("WRONGTYPE") => StoreErrorKind::WrongType,
             _ if says("OOM") => StoreErrorKind::OutOfMemory,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreErrorKind::ReadOnly,
@@ -200,12 +203,12 @@ fn spell(address: &ConnectionAddr) -> String {
 }
 
 /// A URL with a mistake in it may still have a password in it.
-fn without_password(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => {
-            format!("{}***{}", &url[..scheme + 3], &url[at..])
-        }
-        _ => url.to_owned(),
+pub(crate) fn without_password(url: &str) -> String {
+    let (url, query) = url.split_once('?').map_or((url, ""), |(url, _)| (url, "?***"));
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    match url.rfind('@') {
+        Some(at) if start <= at => format!("{}***{}{query}", &url[..start], &url[at..]),
+        _ => format!("{url}{query}"),
     }
 }
 

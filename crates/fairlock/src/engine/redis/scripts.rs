@@ -25,7 +25,6 @@ pub(crate) struct Scripts {
     reenter: Script,
     release: Script,
     renew: Script,
-    break_: Script,
     inspect: Script,
 }
 
@@ -46,15 +45,13 @@ impl Scripts {
             reenter: script(include_str!("lua/reenter.lua")),
             release: script(include_str!("lua/release.lua")),
             renew: script(include_str!("lua/renew.lua")),
-            break_: script(include_str!("lua/break.lua")),
             inspect: script(include_str!("lua/inspect.lua")),
         }
     }
 
     /// The sources of all scripts, to be loaded at connect.
     pub(crate) fn sources(&self) -> impl Iterator<Item = &str> {
-        let all =
-            [&self.acquire, &self.reenter, &self.release, &self.renew, &self.break_, &self.inspect];
+        let all = [&self.acquire, &self.reenter, &self.release, &self.renew, &self.inspect];
         all.into_iter().map(|script| script.source.as_str())
     }
 
@@ -64,7 +61,6 @@ impl Scripts {
             Op::Acquire(_) => &self.acquire,
             Op::Reenter { .. } => &self.reenter,
             Op::Release { .. } => &self.release,
-            Op::Break => &self.break_,
             Op::Inspect => &self.inspect,
         };
         Call { script, expires, what: What::Op(name, op) }
@@ -121,10 +117,6 @@ impl Call<'_> {
     }
 
     fn add_op(&self, cmd: &mut Cmd, name: &Name, op: &Op) {
-        if let Op::Break = op {
-            cmd.arg(1).arg(name.as_bytes()).arg(self.expires.0).arg(keys::channel(name));
-            return;
-        }
         cmd.arg(2).arg(name.as_bytes()).arg(keys::record(name)).arg(self.expires.0);
         match op {
             Op::Acquire(claim) => {
@@ -142,7 +134,7 @@ impl Call<'_> {
                     None => cmd.arg("").arg(0).arg(""),
                 };
             }
-            Op::Break | Op::Inspect => {}
+            Op::Inspect => {}
         }
     }
 }

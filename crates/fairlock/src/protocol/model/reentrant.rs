@@ -51,10 +51,6 @@ pub(crate) fn apply(
         Op::Release { owner, remaining, next } => {
             lock.release(owner, *remaining, next.as_ref(), now)
         }
-        Op::Break => match lock.hold.take() {
-            Some(_) => (lock.reply(State::Released, now), Message::Free),
-            None => (lock.reply(State::Free, now), Message::None),
-        },
         Op::Inspect => (lock.inspect(now), Message::None),
     }
 }

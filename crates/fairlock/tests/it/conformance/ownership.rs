@@ -28,7 +28,7 @@ async fn two_futures_of_one_task_exclude_each_other(store: Store) {
         guard.release().await.unwrap();
         token
     };
-    let both = async { tokio::join!(hold_for_a_while(), hold_for_a_while()) };
+    let both = Box::pin(async { tokio::join!(hold_for_a_while(), hold_for_a_while()) });
     let (first, second) = soon("both have had the lock", both).await;
     assert_ne!(first, second);
 

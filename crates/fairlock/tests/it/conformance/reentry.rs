@@ -1,6 +1,6 @@
 //! One owner that enters a lock more than once.
 
-use fairlock::{Guard, Lock, LockError, LostCause, Options};
+use fairlock::{Guard, Lock, LockError, LostCause, Options, Owner};
 use tokio::task::JoinSet;
 
 use crate::patience::{eventually, ms, pass, secs, soon, start};
@@ -140,7 +140,7 @@ async fn an_owner_is_a_stranger_through_another_client(store: Store) {
 }
 
 /// Locks as one owner in this many tasks at a time.
-async fn lock_in_tasks(lock: &Lock, tasks: usize, owner: &fairlock::Owner) -> JoinSet<Guard> {
+async fn lock_in_tasks(lock: &Lock, tasks: usize, owner: &Owner) -> JoinSet<Guard> {
     let mut entered = JoinSet::new();
     for _ in 0..tasks {
         let (lock, owner) = (lock.clone(), owner.clone());
@@ -179,9 +179,9 @@ async fn a_task_that_leaves_does_not_take_its_owner_along(store: Store) {
     let (alice, bob) = (store.client().await, store.client().await);
     let held = bob.lock("a").lock().await.unwrap();
     let owner = alice.owner();
-    let task = async |owner: fairlock::Owner| {
+    let task = |owner: Owner| {
         let lock = alice.lock("a");
-        start(async move { lock.lock_as(&owner).await.unwrap() }).await
+        start(async move { lock.lock_as(&owner).await.unwrap() })
     };
     let leaving = task(owner.clone()).await;
     let staying = task(owner.clone()).await;

@@ -179,10 +179,11 @@ async fn nothing_is_in_use_when_all_is_done() {
         assert!(poll_once(waiting.as_mut()).await.is_pending());
         assert_eq!(store.in_use().await, 3, "two are held and one is waited for");
     }
+    // What was waited for is listened to for a moment longer.
+    store.clock().advance(secs(5)).await;
+    assert_eq!(store.in_use().await, 2, "the one who waited has left");
     drop((held, again));
     elsewhere.release().await.unwrap();
-    // One who was waited for is listened to for a moment longer.
-    store.clock().advance(secs(5)).await;
     assert_eq!(store.in_use().await, 0);
     store.clock().advance(10 * MINUTE).await;
     assert_eq!(store.in_use().await, 0);

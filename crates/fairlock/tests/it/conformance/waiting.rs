@@ -194,6 +194,28 @@ async fn those_who_wait_leave_the_server_in_peace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_for_many_locks_share_a_connection() {
+    let store = Store::redis();
+    let server = store.server().unwrap();
+    let (alice, bob) = (store.client().await, store.client().await);
+    let connections = || server.query::<String>(&["CLIENT", "LIST"]).lines().count();
+    let before = connections();
+    let (mut held, mut waiting) = (Vec::new(), Vec::new());
+    for number in 0..100 {
+        held.push(alice.lock(format!("{number}")).lock().await.unwrap());
+        let lock = bob.lock(format!("{number}"));
+        waiting.push(start(async move { lock.lock().await.unwrap().release().await }).await);
+    }
+    eventually("bob listens to all of them", async || channels(server).len() == 100).await;
+    assert_eq!(connections(), before);
+    drop(held);
+    for waiting in waiting {
+        soon("every waiter has had its lock", waiting).await.unwrap().unwrap();
+    }
+    eventually("nobody listens any more", async || channels(server).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_gone_is_told_as_such() {
     let Store::Redis(mut server) = Store::redis() else { panic!() };
     let connecting = fairlock::Client::builder(&server.url()).timeout(ms(500)).connect();

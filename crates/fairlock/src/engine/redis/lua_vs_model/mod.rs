@@ -73,8 +73,7 @@ impl Step {
                 remaining: rng.below(3).saturating_sub(1) as u32,
                 next: rng.chance(1, 2).then(|| claim(rng)),
             }),
-            70..74 => Action::Op(Op::Break),
-            74..80 => Action::Op(Op::Inspect),
+            70..80 => Action::Op(Op::Inspect),
             80..92 => Action::Renew((0..1 + rng.below(4)).map(|_| pair.renew(rng)).collect()),
             92..96 => Action::Foreign("hold", lease_ms(rng)),
             _ => {

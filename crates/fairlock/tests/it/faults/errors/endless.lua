@@ -1,0 +1,2 @@
+-- Keeps the server busy until it is killed.
+while true do end
