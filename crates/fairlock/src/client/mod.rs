@@ -74,6 +74,15 @@ impl Client {
         Owner::new()
     }
 
+    /// What shows other processes that this client is alive: a file that is locked with flock(2)
+    /// for as long as any duplicate of this descriptor is open. `None` where a store needs none.
+    ///
+    /// A process that inherits a duplicate keeps the client alive in the eyes of others until it
+    /// ends, too.
+    pub fn liveness(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+
     /// Finishes what dropped guards and futures have left to do, within the client's time-out, and
     /// ends the client. Guards that are still alive are lost; their locks end with their leases.
     ///

@@ -1,0 +1,84 @@
+//! `fairlock`, the command: raw arguments ([`args`]), then settled values ([`config`]), then the
+//! work ([`run`]). Exit codes are in [`exit`].
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod clock;
+mod config;
+mod duration;
+mod exit;
+mod help;
+mod processes;
+mod run;
+mod say;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::config::{Environment, Misuse, RunConfig};
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // First of all: these two are started with every command, so they have to be fast.
+    match args.get(1).and_then(|arg| arg.to_str()) {
+        Some(run::EXEC) => return run::wait_and_become(&args[2..]).into(),
+        Some(run::WATCH) => return run::watch().into(),
+        _ => {}
+    }
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error).into(),
+    };
+    let exit = dispatch(cli).unwrap_or_else(|Misuse(text)| {
+        say::error(text);
+        Exit::USAGE
+    });
+    exit.into()
+}
+
+fn dispatch(cli: Cli) -> Result<Exit, Misuse> {
+    let environment = Environment::of_this_process();
+    match cli.command {
+        Command::Run(args) => {
+            let config = RunConfig::resolve(args, &environment)?;
+            Ok(block_on(run::run(config)))
+        }
+    }
+}
+
+/// Everything waits in one thread; the library's watchdog has one of its own.
+fn block_on(work: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => {
+            say::error(format_args!("cannot start: {error}"));
+            Exit::SYSTEM
+        }
+    }
+}
+
+/// Prints help as it is and a mistake as one line of ours.
+fn explain(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        error.print().ok();
+        return Exit::OK;
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    if text.starts_with("fairlock")
+        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        say::raw(text);
+        return Exit::USAGE;
+    }
+    // The first paragraph says what is wrong; the rest repeats the usage.
+    let mistake = text.split("\n\n").next().unwrap_or(text);
+    let mistake: Vec<&str> = mistake.split_whitespace().collect();
+    say::error(format_args!("{}; see fairlock --help", mistake.join(" ")));
+    Exit::USAGE
+}
