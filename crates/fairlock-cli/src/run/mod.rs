@@ -97,9 +97,11 @@ async fn with_client(client: &Client, config: &RunConfig, signals: &mut Signals)
         Ok(outcome) => outcome,
         Err(exit) => Outcome { exit, lost: false },
     };
+    if outcome.lost {
+        // That has been told. Whatever is left to give back goes with the client, within a bound.
+        return Exit::LOST;
+    }
     match guard.release().await {
-        // What happened has been told already.
-        _ if outcome.lost => Exit::LOST,
         Err(ReleaseError::Lost(lost)) => {
             say.error(format_args!("{lost}; the command may not have been alone"));
             Exit::LOST

@@ -119,9 +119,11 @@ impl<'a> StatusLine<'a> {
         }
         let line = format!("fairlock: waiting {waited} for the lock {name}, {who}");
         // A line that wraps could not be rewritten.
-        let columns = tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col).max(20);
-        let line: String =
-            line.chars().filter(|c| !c.is_control()).take(usize::from(columns) - 1).collect();
+        let columns = match tcgetwinsize(io::stderr()) {
+            Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+            _ => 80,
+        };
+        let line: String = line.chars().filter(|c| !c.is_control()).take(columns - 1).collect();
         say::raw(&format!("\r{line}\x1b[K"));
         self.is_shown = true;
     }
