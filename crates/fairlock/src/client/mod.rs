@@ -8,6 +8,7 @@ pub(crate) mod acquire;
 pub(crate) mod call;
 mod driver;
 pub(crate) mod hold;
+mod list;
 pub(crate) mod shared;
 
 use std::sync::Arc;

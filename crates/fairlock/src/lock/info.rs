@@ -53,6 +53,16 @@ impl Info {
             owner,
         }
     }
+
+    /// Whether the owner is written as fairlock and Redisson write it, rather than something that
+    /// is no lock at all.
+    pub(crate) fn looks_like_a_lock(&self) -> bool {
+        let owner = self.owner.as_ref().and_then(|owner| owner.as_str().rsplit_once(':'));
+        self.holds > 0
+            && owner.is_some_and(|(client, number)| {
+                uuid::Uuid::try_parse(client).is_ok() && number.parse::<i64>().is_ok()
+            })
+    }
 }
 
 /// Who holds a lock: a process on a machine.
