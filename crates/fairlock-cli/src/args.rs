@@ -18,8 +18,68 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Wait for a lock, run a command, give the lock back.
-    #[command(after_help = help::RUN_SHORT, after_long_help = help::run_long())]
+    #[command(
+        override_usage = "fairlock run [OPTIONS] NAME [--] CMD...",
+        after_help = help::RUN_SHORT,
+        after_long_help = help::run_long()
+    )]
     Run(RunArgs),
+
+    /// List the locks that are held, and by whom.
+    #[command(after_long_help = help::LS)]
+    Ls {
+        /// Only names like this: * stands for anything, ? for one character.
+        #[arg(default_value = "*", hide_default_value = true)]
+        pattern: String,
+        #[command(flatten)]
+        json: JsonArg,
+        #[command(flatten)]
+        store: StoreArg,
+    },
+
+    /// Show who holds a lock, since when, and how long its lease is.
+    #[command(after_long_help = help::SHOW)]
+    Show {
+        /// The lock.
+        name: OsString,
+        #[command(flatten)]
+        json: JsonArg,
+        #[command(flatten)]
+        store: StoreArg,
+    },
+
+    /// Free a lock, whoever holds it. Asks first.
+    #[command(after_long_help = help::BREAK)]
+    Break {
+        /// The lock.
+        name: OsString,
+        /// Do not ask.
+        #[arg(short, long)]
+        yes: bool,
+        #[command(flatten)]
+        store: StoreArg,
+    },
+
+    /// Print a script that completes commands and flags in your shell.
+    #[command(after_help = help::COMPLETIONS)]
+    Completions {
+        /// Your shell.
+        shell: clap_complete::Shell,
+    },
+
+    /// Print a manual page.
+    #[command(after_help = help::MAN)]
+    Man {
+        /// Of this command instead of all.
+        command: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JsonArg {
+    /// Print JSON, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use fairlock::Name;
 use crate::args::{OnLost, RunArgs, StoreArg};
 use crate::duration;
 use crate::exit::Exit;
+use crate::look::Style;
 use crate::say::Verbosity;
 
 /// Everything that `fairlock run` needs to know.
@@ -29,6 +31,28 @@ pub(crate) struct RunConfig {
     pub(crate) verbosity: Verbosity,
     /// Owners of the locks that a `fairlock run` around this one holds.
     pub(crate) held_around_us: Vec<String>,
+}
+
+/// What looking at locks needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct LookConfig {
+    pub(crate) store: String,
+    pub(crate) json: bool,
+    pub(crate) style: Style,
+}
+
+impl LookConfig {
+    pub(crate) fn resolve(
+        store_arg: StoreArg,
+        json: bool,
+        environment: &Environment,
+    ) -> Result<Self, Misuse> {
+        let colours = io::stdout().is_terminal()
+            && environment.value("NO_COLOR").is_none()
+            && environment.text("TERM").is_some_and(|terminal| terminal != "dumb");
+        let style = if colours { Style::Coloured } else { Style::Plain };
+        Ok(Self { store: store(store_arg, environment)?, json, style })
+    }
 }
 
 /// How long to wait for the lock.

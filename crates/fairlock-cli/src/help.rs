@@ -12,8 +12,53 @@ EXAMPLES
   The same lock for all machines:
     export FAIRLOCK_STORE=redis://locks.example.com/
     fairlock run -w 10m deploy -- ./deploy.sh production
+  Who has it? And if that one hangs:
+    fairlock show deploy
+    fairlock break deploy
 
-`fairlock run --help` tells more.";
+`fairlock run --help` tells more, also the exit codes.";
+
+/// After `fairlock ls --help`.
+pub(crate) const LS: &str = "\
+EXAMPLES
+  fairlock ls
+  fairlock ls 'orders:*'
+  fairlock ls --json | jq -r '.[].name'
+
+Also lists what Redisson holds on the same server. On a server this looks through all keys of the
+database, in small steps. The code is 0 also if nothing is held, 69 if the store cannot be used.";
+
+/// After `fairlock show --help`.
+pub(crate) const SHOW: &str = "\
+EXAMPLES
+  fairlock show nightly-backup
+  fairlock show --json nightly-backup | jq .held
+
+The code is 0 whether the lock is held or free, 69 if the store cannot be used.";
+
+/// After `fairlock break --help`.
+pub(crate) const BREAK: &str = "\
+EXAMPLES
+  fairlock break nightly-backup
+  fairlock break --yes nightly-backup
+
+The holder is not asked. A `fairlock run` notices within a third of its lease, stops its command
+and ends with code 79; until then two may be at work. The lock of a holder that died needs no
+breaking: it comes free when its lease ends, after 30 s at most if nobody chose otherwise.
+
+The code is 0 if the lock was broken, 1 if nobody held it or you did not say yes, 64 if there is no
+terminal to ask on and no --yes, 69 if the store cannot be used or has no lock at this name.";
+
+/// After `fairlock completions --help`.
+pub(crate) const COMPLETIONS: &str = "\
+Example, for bash:
+  fairlock completions bash > ~/.local/share/bash-completion/completions/fairlock";
+
+/// After `fairlock man --help`.
+pub(crate) const MAN: &str = "\
+Examples:
+  fairlock man run | man -l -
+  fairlock man > /usr/local/share/man/man1/fairlock.1";
 
 /// After `fairlock run -h`.
 pub(crate) const RUN_SHORT: &str = "\

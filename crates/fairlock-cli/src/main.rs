@@ -9,6 +9,7 @@ mod config;
 mod duration;
 mod exit;
 mod help;
+mod look;
 mod processes;
 mod run;
 mod say;
@@ -16,10 +17,10 @@ mod say;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, Command};
-use crate::config::{Environment, Misuse, RunConfig};
+use crate::config::{Environment, LookConfig, Misuse, RunConfig};
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
@@ -48,7 +49,45 @@ fn dispatch(cli: Cli) -> Result<Exit, Misuse> {
             let config = RunConfig::resolve(args, &environment)?;
             Ok(block_on(run::run(config)))
         }
+        Command::Ls { pattern, json, store } => {
+            let config = LookConfig::resolve(store, json.json, &environment)?;
+            Ok(block_on(look::ls(config, pattern)))
+        }
+        Command::Show { name, json, store } => {
+            config::check_name(&name)?;
+            let config = LookConfig::resolve(store, json.json, &environment)?;
+            Ok(block_on(look::show(config, &name)))
+        }
+        Command::Break { name, yes, store } => {
+            config::check_name(&name)?;
+            let config = LookConfig::resolve(store, false, &environment)?;
+            Ok(block_on(look::break_lock(config, &name, yes)))
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "fairlock", &mut script);
+            say::output(&String::from_utf8_lossy(&script));
+            Ok(Exit::OK)
+        }
+        Command::Man { command } => manual(command.as_deref()),
     }
+}
+
+/// Prints the page of one command, or of all.
+fn manual(command: Option<&str>) -> Result<Exit, Misuse> {
+    let mut all = Cli::command();
+    all.build();
+    let page = match command {
+        None => all,
+        Some(name) => {
+            let found = all.find_subcommand(name).cloned();
+            found.ok_or_else(|| Misuse(format!("there is no command {name}")))?
+        }
+    };
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page).render(&mut text).expect("a vector takes everything");
+    say::output(&String::from_utf8_lossy(&text));
+    Ok(Exit::OK)
 }
 
 /// Everything waits in one thread; the library's watchdog has one of its own.

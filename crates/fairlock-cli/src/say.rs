@@ -41,6 +41,11 @@ pub(crate) fn error(text: impl fmt::Display) {
     raw(&format!("fairlock: {text}\n"));
 }
 
+/// What was asked for goes to standard output. A reader that has gone away has seen enough.
+pub(crate) fn output(text: &str) {
+    io::stdout().write_all(text.as_bytes()).ok();
+}
+
 /// Text for standard error as it is. In one write, so that lines of several processes do not mix.
 pub(crate) fn raw(text: &str) {
     io::stderr().write_all(text.as_bytes()).ok();

@@ -37,6 +37,7 @@ use crate::config::RunConfig;
 use crate::exit::Exit;
 
 pub(crate) use self::child::wait_and_become;
+pub(crate) use self::wait::holder;
 pub(crate) use self::watcher::watch;
 
 /// Runs the command; the code to end with.

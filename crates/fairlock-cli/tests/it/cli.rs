@@ -88,7 +88,10 @@ impl Running {
         let stderr = thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = stderr.read(&mut bytes) {
-                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+                heard
+                    .lock()
+                    .expect(NOT_POISONED)
+                    .push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
         Self { child, lines, read: Vec::new(), stderr: Some(stderr), said }
@@ -117,7 +120,7 @@ impl Running {
 
     /// Waits until it has said this on standard error.
     pub(crate) fn expect_to_say(&self, text: &str) {
-        eventually(BOUND, text, || self.said.lock().unwrap().contains(text));
+        eventually(BOUND, text, || self.said.lock().expect(NOT_POISONED).contains(text));
     }
 
     pub(crate) fn close_stdin(&mut self) {
@@ -138,7 +141,7 @@ impl Running {
         }
         let stderr = self.stderr.take().expect("only wait() takes it");
         stderr.join().expect("standard error was read");
-        let stderr = self.said.lock().unwrap().clone();
+        let stderr = self.said.lock().expect(NOT_POISONED).clone();
         let stdout = stdout.iter().map(|line| format!("{line}\n")).collect();
         Ended { status, stdout, stderr }
     }
@@ -164,3 +167,5 @@ pub(crate) fn hold_with(store: &Store, flags: &[&str], name: &str, script: &str)
     let group = running.number();
     (running, group)
 }
+
+const NOT_POISONED: &str = "the reader does not panic";

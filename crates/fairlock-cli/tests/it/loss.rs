@@ -7,7 +7,7 @@ use fairlock_testkit::{Server, eventually, main_flavour, monotonic_ns, never_wit
 use rustix::process::Signal;
 
 use crate::BOUND;
-use crate::cli::{Ended, Running, hold, hold_with, without_settings};
+use crate::cli::{Ended, Running, call, hold, hold_with, without_settings};
 use crate::processes::{group_is_alive, is_alive, is_stopped};
 use crate::stores::on_each_store;
 
@@ -47,6 +47,20 @@ fn a_wrapper_stopped_past_its_lease_finds_its_command_gone() {
         assert!(is_stopped(wrapper.pid()));
         wrapper.signal(Signal::CONT);
         assert_lost(&wrapper.wait(), "could not be renewed in time");
+    });
+}
+
+#[test]
+fn a_broken_lock_ends_the_command() {
+    on_each_store(|store| {
+        let (wrapper, group) = hold(store, &["--lease", "3s"], "x");
+        let broken = call(store, &["break", "--yes", "x"]);
+        assert_eq!(broken.code(), 0, "{broken:?}");
+        let since = monotonic_ns();
+        assert_lost(&wrapper.wait(), "somebody broke or deleted it");
+        let took = Duration::from_nanos(monotonic_ns() - since);
+        assert!(took < LEASE / 3 + Duration::from_secs(1), "took {took:?}");
+        assert!(!group_is_alive(group));
     });
 }
 

@@ -4,6 +4,7 @@
 
 mod cli;
 mod codes;
+mod look;
 mod loss;
 mod orphans;
 mod processes;

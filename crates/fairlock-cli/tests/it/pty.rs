@@ -62,7 +62,10 @@ impl Shell {
             let mut bytes = [0; 4096];
             // It ends with an error when the last one who had it open has gone.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
-                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+                shown
+                    .lock()
+                    .expect(NOT_POISONED)
+                    .push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
         let mut shell = Self { keyboard, screen, seen: 0, shell };
@@ -84,17 +87,13 @@ impl Shell {
     /// Waits until the screen shows this, after what was expected last; gives what is between.
     pub(crate) fn expect(&mut self, text: &str) -> String {
         let mut found = None;
-        let met = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(BOUND, text, || {
-                let screen = self.screen.lock().unwrap();
-                found = screen[self.seen..].find(text).map(|start| self.seen + start);
-                found.is_some()
-            });
-        }));
-        let screen = self.screen.lock().unwrap().clone();
-        let Some(start) = found.filter(|_| met.is_ok()) else {
-            panic!("{text:?} does not appear on the screen:\n{screen}")
-        };
+        eventually(BOUND, text, || {
+            let screen = self.screen.lock().expect(NOT_POISONED);
+            found = screen[self.seen..].find(text).map(|start| self.seen + start);
+            found.is_some()
+        });
+        let start = found.expect("it was found just now");
+        let screen = self.screen.lock().expect(NOT_POISONED);
         let before = screen[self.seen..start].to_owned();
         self.seen = start + text.len();
         before
@@ -116,10 +115,15 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
+        if thread::panicking() {
+            let screen = self.screen.lock().map(|screen| screen.escape_debug().to_string());
+            eprintln!("the screen: {}", screen.unwrap_or_default().replace("\\n", "\n"));
+        }
         self.shell.kill().ok();
         self.shell.wait().ok();
     }
 }
 
+const NOT_POISONED: &str = "the reader does not panic";
 pub(crate) const CTRL_C: &str = "\x03";
 pub(crate) const CTRL_Z: &str = "\x1a";
