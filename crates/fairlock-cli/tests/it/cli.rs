@@ -127,6 +127,12 @@ impl Running {
         drop(self.child.stdin.take());
     }
 
+    /// Kills it and returns once it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it can be waited for");
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("the child can be waited for").is_some()
     }

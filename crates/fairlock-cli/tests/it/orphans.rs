@@ -1,13 +1,14 @@
 //! Nothing of a command outlives its lock, whoever is killed.
 
+use std::thread;
 use std::time::Duration;
 
 use fairlock_testkit::{eventually, never_within};
 use rustix::process::Signal;
 
 use crate::BOUND;
-use crate::cli::{call, hold, hold_with};
-use crate::processes::{group_is_alive, is_alive, members, signal, watcher_of};
+use crate::cli::{Running, call, fairlock, hold, hold_with};
+use crate::processes::{count_of, group_is_alive, is_alive, members, signal, watcher_of};
 use crate::stores::on_each_store;
 
 /// A family that does not end when it is asked to.
@@ -34,6 +35,22 @@ fn a_killed_wrapper_does_not_leave_its_command_for_a_second() {
         let (wrapper, group) = hold_with(store, &[], "x", STUBBORN);
         wrapper.signal(Signal::KILL);
         eventually(Duration::from_secs(1), "the group is gone", || !group_is_alive(group));
+    });
+}
+
+#[test]
+fn killed_at_any_moment_a_wrapper_leaves_nothing_behind() {
+    on_each_store(|store| {
+        for round in 0..60_u32 {
+            // A command that nobody else runs, under a lock of its own.
+            let mark = format!("600.{}{round:02}", std::process::id());
+            let args = ["run", &mark, "--", "sleep", &mark];
+            let mut wrapper = Running::start(&mut fairlock(store, &args));
+            // From before it connects until after the command runs.
+            thread::park_timeout(Duration::from_micros(500) * round);
+            wrapper.kill();
+            eventually(Duration::from_secs(5), "nothing is left", || count_of(&mark) == 0);
+        }
     });
 }
 

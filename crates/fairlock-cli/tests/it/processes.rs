@@ -33,6 +33,15 @@ pub(crate) fn watcher_of(wrapper: i32) -> Option<i32> {
     stats().find(|stat| stat.parent == wrapper && is_watcher(stat.pid)).map(|stat| stat.pid)
 }
 
+/// How many processes have this argument.
+pub(crate) fn count_of(argument: &str) -> usize {
+    let has_it = |pid: i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes())
+    };
+    stats().filter(|stat| !stat.is_dead() && has_it(stat.pid)).count()
+}
+
 pub(crate) fn signal(pid: i32, signal: Signal) {
     let pid = Pid::from_raw(pid).expect("a process id");
     kill_process(pid, signal).expect("the process can be signalled");
