@@ -86,6 +86,15 @@ impl Deadline {
         self.state == State::Holding
     }
 
+    /// Until when the command may run, as things stand; `None` once that is decided.
+    pub(crate) fn may_run_until(&self) -> Option<Moment> {
+        match (self.on_lost, self.state) {
+            (OnLost::Ignore, _) | (_, State::Over) => None,
+            (_, State::Holding) => Some(self.sure_until),
+            (_, State::Terminated { kill_at }) => Some(kill_at),
+        }
+    }
+
     fn holding(&mut self, now: Moment, sure_until: Moment) -> Act {
         self.sure_until = sure_until;
         let act_at = match self.on_lost {
@@ -164,6 +173,7 @@ mod tests {
             let terminate = Act::Terminate(Why::Lost(LostCause::Gone));
             assert_eq!(deadline.next(at(found_at), lost), terminate);
             assert_eq!(deadline.next(at(found_at), lost), Act::Rest(at(kill_at)));
+            assert_eq!(deadline.may_run_until(), Some(at(kill_at)));
         }
     }
 

@@ -13,7 +13,6 @@ use super::deadline::{Act, Deadline, Why};
 use super::signals::{Signals, is_forwarded};
 use super::terminal::Terminal;
 use super::watcher::Watcher;
-use crate::args::OnLost;
 use crate::clock::{Moment, short_pause, sleep_towards};
 use crate::config::RunConfig;
 use crate::duration::spell;
@@ -50,15 +49,11 @@ impl Supervisor<'_> {
         let mut pause_ends: Option<Moment> = None;
         let exit = loop {
             let mut wake_at = Moment::now().plus(self.config.lease() / LOOKS_PER_LEASE);
-            let held = self.held().await;
-            match deadline.next(Moment::now(), held) {
+            match deadline.next(Moment::now(), self.held().await) {
                 Act::Rest(until) => wake_at = wake_at.min(until),
                 act => lost |= self.act(act),
             }
-            if let Ok(until) = held
-                && deadline.is_holding()
-                && self.config.on_lost != OnLost::Ignore
-            {
+            if let Some(until) = deadline.may_run_until() {
                 self.watcher.may_run_until(until);
             }
             if let Some(end) = pause_ends {

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use fairlock::{Client, Guard, Info, Lock, LockError, Options};
-use rustix::process::Signal;
-use rustix::termios::tcgetwinsize;
+use rustix::process::{Signal, getpgrp};
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use super::signals::Signals;
 use crate::clock::{Moment, sleep_towards};
@@ -116,6 +116,10 @@ impl<'a> StatusLine<'a> {
         let waited = spell(self.since.until(Moment::now()));
         if !self.is_live {
             return say::error(format_args!("waiting for the lock {name}, {who}"));
+        }
+        // A job in the background must not write over what the person types.
+        if tcgetpgrp(io::stderr()).is_ok_and(|foreground| foreground != getpgrp()) {
+            return;
         }
         let line = format!("fairlock: waiting {waited} for the lock {name}, {who}");
         // A line that wraps could not be rewritten.
