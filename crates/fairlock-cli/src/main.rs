@@ -14,7 +14,7 @@ mod processes;
 mod run;
 mod say;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -31,9 +31,9 @@ fn main() -> ExitCode {
         Some(run::WATCH) => return run::watch().into(),
         _ => {}
     }
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return explain(&error).into(),
+        Err(error) => return explain(&error, args.get(1).map(OsString::as_os_str)).into(),
     };
     let exit = dispatch(cli).unwrap_or_else(|Misuse(text)| {
         say::error(text);
@@ -102,22 +102,30 @@ fn block_on(work: impl Future<Output = Exit>) -> Exit {
 }
 
 /// Prints help as it is and a mistake as one line of ours.
-fn explain(error: &clap::Error) -> Exit {
-    if !error.use_stderr() {
-        error.print().ok();
-        return Exit::OK;
-    }
+fn explain(error: &clap::Error, command: Option<&OsStr>) -> Exit {
     let text = error.render().to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    if text.starts_with("fairlock")
-        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    {
-        say::raw(text);
-        return Exit::USAGE;
-    }
-    // The first paragraph says what is wrong; the rest repeats the usage.
-    let mistake = text.split("\n\n").next().unwrap_or(text);
-    let mistake: Vec<&str> = mistake.split_whitespace().collect();
-    say::error(format_args!("{}; see fairlock --help", mistake.join(" ")));
+    let Some(text) = text.strip_prefix("error: ") else {
+        // Help: asked for, or for somebody who typed nothing at all.
+        if error.use_stderr() {
+            say::raw(&text);
+            return Exit::USAGE;
+        }
+        say::output(&text);
+        return Exit::OK;
+    };
+    // The first paragraph says what is wrong, the next may have a hint; the rest is the usage.
+    let one_line = |text: &str| {
+        // Of several hints the first is the likely one.
+        let text = text.trim_start().split("\n  tip: ").next().unwrap_or_default();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let mut paragraphs = text.split("\n\n").map(one_line);
+    let mistake = paragraphs.next().unwrap_or_default();
+    let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(|tip| format!(" ({tip})")));
+    let known = Cli::command();
+    let command =
+        command.and_then(OsStr::to_str).filter(|name| known.find_subcommand(name).is_some());
+    let help = command.map(|name| format!("{name} --help")).unwrap_or("--help".to_owned());
+    say::error(format_args!("{mistake}{}; see fairlock {help}", tip.unwrap_or_default()));
     Exit::USAGE
 }

@@ -121,7 +121,7 @@ impl<'a> StatusLine<'a> {
         if tcgetpgrp(io::stderr()).is_ok_and(|foreground| foreground != getpgrp()) {
             return;
         }
-        let line = format!("fairlock: waiting {waited} for the lock {name}, {who}");
+        let line = format!("fairlock: waiting {waited} for {name}, {who}");
         // A line that wraps could not be rewritten.
         let columns = match tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),

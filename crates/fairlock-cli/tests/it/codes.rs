@@ -115,6 +115,10 @@ fn wrong_usage_is_64() {
             assert_eq!(ended.stdout, "");
             assert!(!ended.stderr.is_empty());
         }
+        let ended = call(store, &["run", "x"]);
+        assert_eq!(ended.stderr.lines().count(), 1);
+        assert!(ended.stderr.ends_with("see fairlock run --help\n"), "{ended:?}");
+        assert!(call(store, &["runn"]).stderr.contains("'run'"));
         let ended = run(fairlock(store, &["run", "x", "true"]).env("FAIRLOCK_LEASE", "long"));
         assert_eq!(ended.code(), 64);
         assert!(ended.stderr.contains("FAIRLOCK_LEASE"), "{ended:?}");
