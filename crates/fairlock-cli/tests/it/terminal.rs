@@ -25,6 +25,20 @@ fn the_terminal_is_the_commands_and_comes_back() {
 }
 
 #[test]
+fn the_terminal_comes_back_to_a_script() {
+    on_each_store(|store| {
+        let mut shell = Shell::start(store);
+        // Unlike an interactive shell, one that runs a script does not take it back by itself.
+        shell.type_line("sh -c '$F run x true; echo ne''xt; read line; echo got=$line'");
+        shell.expect("next");
+        shell.type_line("hello");
+        shell.expect("got=hello");
+        shell.expect("$ ");
+        shell.expect_code(0);
+    });
+}
+
+#[test]
 fn ctrl_c_ends_a_running_command() {
     on_each_store(|store| {
         let mut shell = Shell::start(store);
