@@ -8,6 +8,7 @@ pub(crate) mod acquire;
 pub(crate) mod call;
 mod driver;
 pub(crate) mod hold;
+mod list;
 pub(crate) mod shared;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::shared::{Core, Shared, Task};
 use crate::engine::{Engine, Lane, WakeReceiver, memory};
-use crate::error::ConnectError;
+use crate::error::{ConnectError, StoreError};
 use crate::ids::Name;
 use crate::lock::{Holder, Lock, Owner};
 use crate::options::ClientOptions;
@@ -73,15 +74,17 @@ impl Client {
         Owner::new()
     }
 
-    /// On a `file:` store, what says that this client is alive: a process that inherits this keeps
-    /// the client's locks from being passed over as a dead holder's, until that process has ended
-    /// as well. `None` on other stores.
+    /// What shows other processes that this client is alive: a file that is locked with flock(2)
+    /// for as long as any duplicate of this descriptor is open. `None` where a store needs none.
+    ///
+    /// On a `file:` store the locks of a dead client are passed over at once. A process that
+    /// inherits this keeps the client alive in the eyes of others until it ends, too.
     ///
     /// # Errors
     /// If the directory of the store cannot be used.
-    #[cfg(feature = "embedded")]
-    pub fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>, crate::error::StoreError> {
+    pub fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>, StoreError> {
         match &self.core.engine {
+            #[cfg(feature = "embedded")]
             Engine::Embedded(engine) => engine.liveness().map(Some),
             _ => Ok(None),
         }
@@ -131,7 +134,7 @@ impl Client {
 
     /// Makes sure that the store answers, and learns its time. Tries once: one who connects wants
     /// to know at once if that does not work.
-    async fn say_hello(self) -> Result<Self, crate::error::StoreError> {
+    async fn say_hello(self) -> Result<Self, StoreError> {
         let hello = async {
             for lane in [Lane::Driver, Lane::Caller] {
                 let server_time = self.core.engine.hello(lane).await?;

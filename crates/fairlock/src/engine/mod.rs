@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::ids::Name;
 use crate::protocol::op::{Lease, Op, Renew, Reply, State};
+use crate::protocol::pattern::Pattern;
 use crate::testing::Busy;
 use crate::time::ServerTime;
 
@@ -53,6 +54,18 @@ pub(crate) struct Generation(pub(crate) u64);
 
 pub(crate) type WakeSender = UnboundedSender<Wake>;
 pub(crate) type WakeReceiver = UnboundedReceiver<Wake>;
+
+/// Where a look through the names of a store goes on; begins with the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Cursor(pub(crate) u64);
+
+/// Some of the names that may belong to locks.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) names: Vec<Name>,
+    /// `None` if these were the last.
+    pub(crate) next: Option<Cursor>,
+}
 
 /// The answer to a batch of renewals.
 #[derive(Debug)]
@@ -103,6 +116,22 @@ impl Engine {
             Self::Embedded(engine) => engine.renew(items, expires).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.renew(items, expires).await,
+        }
+    }
+
+    /// One page of the names that match and may belong to locks.
+    pub(crate) async fn names(
+        &self,
+        lane: Lane,
+        pattern: &Pattern,
+        cursor: Cursor,
+    ) -> Result<Page, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.names(pattern)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.names(pattern).await,
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.names(lane, pattern, cursor).await,
         }
     }
 

@@ -24,11 +24,12 @@ use std::time::Duration;
 use self::alive::{DeathWatch, Life};
 use self::folder::explain;
 use self::store::{Change, Store};
-use super::{Generation, Renewed, Wake, WakeSender};
+use super::{Generation, Page, Renewed, Wake, WakeSender};
 use crate::error::StoreError;
 use crate::ids::{Name, OwnerId};
 use crate::protocol::model::reentrant::{self, LockState, Message};
-use crate::protocol::op::{Details, Heard, Op, Renew, Reply};
+use crate::protocol::op::{Heard, Op, Renew, Reply};
+use crate::protocol::pattern::Pattern;
 use crate::runtime;
 use crate::testing::Busy;
 use crate::time::{BootTime, Clock, ServerTime};
@@ -135,7 +136,7 @@ impl Engine {
     }
 
     pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
-        self.names().insert(name.as_bytes().to_vec(), name.clone());
+        self.awaited().insert(name.as_bytes().to_vec(), name.clone());
         let presence = self.presence()?;
         self.set_listening(&presence, name, true).await?;
         // A datagram socket does not break; a removed directory is noticed by its users.
@@ -143,7 +144,7 @@ impl Engine {
     }
 
     pub(crate) async fn unsubscribe(&self, name: &Name) -> Result<(), StoreError> {
-        self.names().remove(name.as_bytes());
+        self.awaited().remove(name.as_bytes());
         let presence = self.presence()?;
         self.set_listening(&presence, name, false).await
     }
@@ -170,16 +171,12 @@ impl Engine {
         descriptor.try_clone_to_owned().map_err(|error| explain(&self.directory, error))
     }
 
-    /// Every lock that is held or was not long ago.
-    pub(crate) async fn list(&self) -> Result<Vec<(Name, Details)>, StoreError> {
+    /// The names of all locks that are held, or were not long ago.
+    pub(crate) async fn names(&self, pattern: &Pattern) -> Result<Page, StoreError> {
         let presence = self.presence()?;
-        let entries = presence.retry(|| presence.store.try_list()).await?;
-        let now = presence.store.now();
-        let details = entries.into_iter().map(|mut entry| {
-            entry.state.expire(now);
-            (entry.name, entry.state.details())
-        });
-        Ok(details.collect())
+        let mut names = presence.retry(|| presence.store.try_names()).await?;
+        names.retain(|name| pattern.matches(name.as_bytes()));
+        Ok(Page { names, next: None })
     }
 
     /// This client in the store; a new one if the directory was removed. Then what was held in it
@@ -255,7 +252,8 @@ impl Engine {
         wake_all(&self.names, &self.wake);
     }
 
-    fn names(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Name>> {
+    /// The locks that somebody of this client waits for.
+    fn awaited(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Name>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

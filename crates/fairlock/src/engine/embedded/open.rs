@@ -1,4 +1,4 @@
-//! The one place with unsafe code: opening LMDB.
+//! The one place with unsafe code: opening LMDB, and keeping its file from our children.
 //!
 //! # Why this is sound
 //! A memory map is undefined behaviour when the file changes under it in a way that its user does
@@ -19,16 +19,35 @@
 
 #![allow(unsafe_code, reason = "opening a memory map; the argument stands above")]
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use heed::{Env, EnvFlags, EnvOpenOptions};
+use rustix::io::FdFlags;
 
 /// Opens or makes the environment in a folder.
 pub(super) fn open(folder: &Path) -> heed::Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES);
     // SAFETY: see the module.
-    unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_LOCK).open(folder) }
+    let env = unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_LOCK).open(folder)? };
+    keep_from_children(&folder.join("data.mdb"));
+    Ok(env)
+}
+
+/// LMDB lets the processes that we start inherit its file; they have no use for it. Best effort:
+/// an inherited descriptor does no harm, it only stays open.
+fn keep_from_children(data: &Path) {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    for entry in entries.flatten() {
+        let is_ours = std::fs::read_link(entry.path()).is_ok_and(|target| target == data);
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(number) = number.filter(|_| is_ours) {
+            // SAFETY: LMDB keeps the file open while the environment lives, which is our caller's.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).ok();
+        }
+    }
 }
 
 /// Room for tens of thousands of locks; a page of the file is used only when it is needed.

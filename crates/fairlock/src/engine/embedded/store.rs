@@ -80,18 +80,18 @@ impl Store {
         }
     }
 
-    /// Every lock there is; `None` if another process is inside.
-    pub(super) fn try_list(&self) -> Result<Option<Vec<Entry>>, StoreError> {
+    /// The names of all locks; `None` if another process is inside.
+    pub(super) fn try_names(&self) -> Result<Option<Vec<Name>>, StoreError> {
         let Some(_inside) = self.enter()? else { return Ok(None) };
         let txn = self.env.read_txn().map_err(|error| self.translate(error))?;
-        let mut entries = Vec::new();
+        let mut names = Vec::new();
         for item in self.locks.iter(&txn).map_err(|error| self.translate(error))? {
             let (key, value) = item.map_err(|error| self.translate(error))?;
             if key != HEAD {
-                entries.push(Entry::decode(value).ok_or_else(|| self.damaged())?);
+                names.push(Entry::decode(value).ok_or_else(|| self.damaged())?.name);
             }
         }
-        Ok(Some(entries))
+        Ok(Some(names))
     }
 
     /// The error for a process that stays inside.
