@@ -14,7 +14,7 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode, Failure> {
     servers::print(&found);
 
     let mut benches = cargo();
-    benches.args(["bench", "--package", "fairlock"]);
+    benches.args(["bench", "--package", "fairlock", "--package", "fairlock-cli"]);
     if names.is_empty() {
         // Not --benches, which also runs the unit tests as benchmarks.
         benches.args(["--bench", "*"]);

@@ -5,6 +5,7 @@
 //! - [`Seed`] and [`Rng`]: random tests that can be replayed.
 //! - [`eventually`] and [`never_within`]: bounded waiting for a condition.
 //! - [`Recorder`]: judges from recorded holds whether a lock excluded.
+//! - [`Scratch`]: a folder that goes with its owner.
 //!
 //! These are fixtures: whatever goes wrong in them panics, with what happened in the message.
 
@@ -13,12 +14,14 @@
 mod checker;
 mod proxy;
 mod resp;
+mod scratch;
 mod seed;
 mod servers;
 mod wait;
 
 pub use checker::{Hold, Recorder, check_exclusion, monotonic_ns};
 pub use proxy::Proxy;
+pub use scratch::Scratch;
 pub use seed::{Announcement, Rng, Seed};
 pub use servers::{ClientKind, Flavour, Server, ServerBuilder, flavours, main_flavour};
 pub use wait::{eventually, never_within};

@@ -5,17 +5,17 @@ mod clients;
 mod flavour;
 mod inspect;
 mod launch;
+mod port;
 mod process;
-mod scratch;
 
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, ToRedisArgs};
 use rustix::process::Signal;
 
+use crate::scratch::Scratch;
 use launch::{Launch, percent_encoded};
 use process::Process;
-use scratch::ScratchFolder;
 
 use crate::wait::poll;
 
@@ -30,7 +30,7 @@ pub use flavour::{Flavour, flavours, main_flavour};
 pub struct Server {
     launch: Launch,
     process: Option<Process>,
-    folder: ScratchFolder,
+    folder: Scratch,
 }
 
 impl Server {

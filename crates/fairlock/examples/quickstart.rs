@@ -1,4 +1,4 @@
-//! Two workers, one lock, no server: `cargo run --example quickstart [STORE]`.
+//! Two workers, one lock, no server: `cargo run -p fairlock --example quickstart [STORE]`.
 //!
 //! With `redis://127.0.0.1/` as STORE, start it in two terminals and watch them take turns.
 

@@ -59,6 +59,14 @@ impl Client {
         Lock { inner: self.inner.lock(name), client: self.id.clone() }
     }
 
+    /// All locks that are held and whose names match; see [`crate::Client::list`].
+    ///
+    /// # Errors
+    /// If the store cannot be asked.
+    pub fn list(&self, pattern: &str) -> Result<Vec<Info>, LockError> {
+        block_on(self.inner.list(pattern))
+    }
+
     /// Finishes what dropped guards have left to do; see [`crate::Client::close`].
     pub fn close(self) {
         block_on(self.inner.close());

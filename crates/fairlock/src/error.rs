@@ -12,7 +12,7 @@ use crate::lock::Holder;
 pub enum ConnectError {
     /// The store's address is not one that fairlock knows.
     #[error(
-        "cannot use the store address {url:?}: {reason}; write memory:, memory:NAME, \
+        "cannot use the store address {url:?}: {reason}; write memory:, memory:NAME, file:DIR, \
          redis://HOST:PORT/, rediss://HOST:PORT/ or redis+unix:///PATH"
     )]
     Address {
@@ -150,7 +150,12 @@ impl StoreError {
 
     /// Whether the same request may succeed in a moment without anybody doing anything.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Unreachable { .. } | StoreErrorKind::NotReady)
+        matches!(
+            self.kind,
+            StoreErrorKind::Unreachable { .. }
+                | StoreErrorKind::NotReady
+                | StoreErrorKind::Stuck { .. }
+        )
     }
 }
 
@@ -198,6 +203,65 @@ pub enum StoreErrorKind {
     /// The server's memory limit is reached.
     #[error("the server is out of memory (maxmemory); free some or raise the limit")]
     OutOfMemory,
+    /// A process was stopped in the middle of a transaction of a `file:` store.
+    #[error("store stuck: {}; let that process go on, or end it", stuck(*.pid, .path))]
+    Stuck {
+        /// That process, where the system tells.
+        pid: Option<u32>,
+        /// The store's folder.
+        path: String,
+    },
+    /// A `file:` store has no room for more locks.
+    #[error(
+        "the store is full; it has room for tens of thousands of locks, so maybe their names never repeat"
+    )]
+    StoreFull,
+    /// The disk is full.
+    #[error("no space left on the disk of {path}; make room, or choose another directory")]
+    DiskFull {
+        /// Where.
+        path: String,
+    },
+    /// This user may not use the directory.
+    #[error("no rights to use {path}; choose a directory of your own")]
+    NoRights {
+        /// Where.
+        path: String,
+    },
+    /// Nothing can be written there.
+    #[error("the file system of {path} is read-only; choose another directory")]
+    ReadOnlyFileSystem {
+        /// Where.
+        path: String,
+    },
+    /// Locks of files do not work reliably over a network.
+    #[error(
+        "{path} lies on a network file system, where locks are not reliable; choose a local directory, or a Redis server"
+    )]
+    NetworkFileSystem {
+        /// Where.
+        path: String,
+    },
+    /// There is something else.
+    #[error("{path} is not a directory for a store; choose another one")]
+    NotAStore {
+        /// Where.
+        path: String,
+    },
+    /// The files are not what fairlock has written.
+    #[error(
+        "the store at {path} is damaged or of another kind; end its users and remove it, nothing in it outlives them anyway"
+    )]
+    Damaged {
+        /// Where.
+        path: String,
+    },
+    /// Another error of the file system.
+    #[error("the file system refuses to serve {path}")]
+    FileSystem {
+        /// Where.
+        path: String,
+    },
     /// The server answered something that this version of fairlock does not understand.
     #[error("the store gave an unexpected answer")]
     Unexpected,
@@ -205,6 +269,13 @@ pub enum StoreErrorKind {
 
 fn detail(source: &Option<Arc<dyn std::error::Error + Send + Sync>>) -> String {
     source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default()
+}
+
+fn stuck(pid: Option<u32>, path: &str) -> String {
+    match pid {
+        Some(pid) => format!("pid {pid} stands still inside {path}"),
+        None => format!("some process stands still inside {path}"),
+    }
 }
 
 fn timed_out(name: &str, waited: Duration, holder: Option<&Holder>) -> String {

@@ -23,6 +23,19 @@ impl Process {
     }
 }
 
+/// A random uuid.
+pub(crate) fn new_uuid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// Tells one boot of this machine from the next.
+#[cfg(feature = "embedded")]
+pub(crate) fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    // Without one, leftovers of the boot before are told from the truth by their locks and leases.
+    id.map_or_else(|_| "boot".to_owned(), |id| id.trim().to_owned())
+}
+
 /// A new client id: a random uuid marked as version 8, the mark of a fairlock client.
 pub(crate) fn new_client_uuid() -> String {
     uuid::Uuid::new_v8(uuid::Uuid::new_v4().into_bytes()).to_string()

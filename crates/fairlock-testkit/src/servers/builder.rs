@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::launch::Launch;
-use super::scratch::ScratchFolder;
 use super::{Flavour, Server};
+use crate::scratch::Scratch;
 
 /// Options of a [`Server`] that is about to start. Made by [`Server::builder`].
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl ServerBuilder {
     ///
     /// When it does not come up; the message has the end of its log.
     pub fn start(self) -> Server {
-        let folder = ScratchFolder::new();
+        let folder = Scratch::new();
         let mut attempt = 1;
         loop {
             let launch = Launch::new(&self, folder.path());

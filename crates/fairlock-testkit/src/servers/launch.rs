@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::{Client, Connection, ErrorKind, RedisError, RedisResult};
 
+use super::port::free_port;
 use super::process::Process;
-use super::scratch::free_port;
 use super::{Flavour, ServerBuilder};
 use crate::wait::poll;
 

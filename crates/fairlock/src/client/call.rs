@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::shared::Shared;
 use crate::engine::Lane;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::ids::Name;
 use crate::protocol::op::{Lease, Op, Renew, Reply, State};
 use crate::time::{BootTime, ServerTime};
@@ -175,8 +175,7 @@ impl<'a> Copies<'a> {
 
 impl Shared {
     pub(crate) fn unreachable(&self) -> StoreError {
-        let address = self.engine.address().to_owned();
-        StoreError::new(StoreErrorKind::Unreachable { address })
+        self.engine.no_answer()
     }
 
     #[allow(clippy::disallowed_methods, reason = "back-off towards a server is in real time")]

@@ -8,6 +8,7 @@ pub(crate) mod acquire;
 pub(crate) mod call;
 mod driver;
 pub(crate) mod hold;
+mod list;
 pub(crate) mod shared;
 
 use std::sync::Arc;
@@ -17,10 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use self::shared::{Core, Shared, Task};
-#[cfg(feature = "redis")]
-use crate::engine::Lane;
-use crate::engine::{Engine, WakeReceiver, memory};
-use crate::error::ConnectError;
+use crate::engine::{Engine, Lane, WakeReceiver, memory};
+use crate::error::{ConnectError, StoreError};
 use crate::ids::Name;
 use crate::lock::{Holder, Lock, Owner};
 use crate::options::ClientOptions;
@@ -43,6 +42,7 @@ impl Client {
     /// |---|---|
     /// | `memory:` | in this process, for this client alone |
     /// | `memory:NAME` | in this process, shared by all clients that use the same name |
+    /// | `file:DIR` | a directory, shared by all processes of this machine that use it |
     /// | `redis://[USER:PASSWORD@]HOST[:PORT]/[DB]` | a Redis or Valkey server |
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:///PATH` | the same over a Unix socket |
@@ -74,6 +74,22 @@ impl Client {
         Owner::new()
     }
 
+    /// What shows other processes that this client is alive: a file that is locked with flock(2)
+    /// for as long as any duplicate of this descriptor is open. `None` where a store needs none.
+    ///
+    /// On a `file:` store the locks of a dead client are passed over at once. A process that
+    /// inherits this keeps the client alive in the eyes of others until it ends, too.
+    ///
+    /// # Errors
+    /// If the directory of the store cannot be used.
+    pub fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>, StoreError> {
+        match &self.core.engine {
+            #[cfg(feature = "embedded")]
+            Engine::Embedded(engine) => engine.liveness().map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Finishes what dropped guards and futures have left to do, within the client's time-out, and
     /// ends the client. Guards that are still alive are lost; their locks end with their leases.
     ///
@@ -93,22 +109,24 @@ impl Client {
     pub(crate) fn on_memory(store: Arc<memory::Store>, options: ClientOptions) -> Self {
         let (wake, wakes) = mpsc::unbounded_channel();
         let clock = store.clock().clone();
-        let client = Self::start(
-            Engine::Memory(memory::Engine::new(store, wake)),
-            wakes,
-            clock.clone(),
-            options,
-        );
+        let engine = Engine::Memory(memory::Engine::new(store, wake));
+        let uuid = os::new_client_uuid();
+        let client = Self::start(engine, wakes, clock.clone(), options, uuid);
         client.core.server_clock.observe(clock.now(), clock.wall());
         client
     }
 
-    fn start(engine: Engine, wakes: WakeReceiver, clock: Clock, options: ClientOptions) -> Self {
+    fn start(
+        engine: Engine,
+        wakes: WakeReceiver,
+        clock: Clock,
+        options: ClientOptions,
+        uuid: String,
+    ) -> Self {
         let process = os::Process::current();
         let program = options.program.as_ref().unwrap_or(&process.program);
         let identity = Holder::introduce(process.pid, &process.host, program);
         let (tasks, jobs) = mpsc::unbounded_channel();
-        let uuid = os::new_client_uuid();
         let shared = Shared::new(engine, clock, options, uuid, identity.into(), tasks);
         runtime::handle().spawn(driver::run(shared.clone(), jobs, wakes));
         Self { core: Arc::new(Core(shared)) }
@@ -116,8 +134,7 @@ impl Client {
 
     /// Makes sure that the store answers, and learns its time. Tries once: one who connects wants
     /// to know at once if that does not work.
-    #[cfg(feature = "redis")]
-    async fn say_hello(self) -> Result<Self, crate::error::StoreError> {
+    async fn say_hello(self) -> Result<Self, StoreError> {
         let hello = async {
             for lane in [Lane::Driver, Lane::Caller] {
                 let server_time = self.core.engine.hello(lane).await?;
@@ -182,12 +199,21 @@ impl Builder {
         match address.split_once(':') {
             Some(("memory", "")) => Ok(Client::on_memory(memory::Store::new(Clock::Os), options)),
             Some(("memory", name)) => Ok(Client::on_memory(memory::Store::shared(name), options)),
+            #[cfg(feature = "embedded")]
+            Some(("file", directory)) if !directory.is_empty() => {
+                let (wake, wakes) = mpsc::unbounded_channel();
+                let uuid = os::new_client_uuid();
+                let engine = crate::engine::embedded::Engine::open(directory, &uuid, wake)?;
+                let engine = Engine::Embedded(Box::new(engine));
+                let client = Client::start(engine, wakes, Clock::Os, options, uuid);
+                Ok(client.say_hello().await?)
+            }
             #[cfg(feature = "redis")]
             Some(("redis" | "rediss" | "redis+unix" | "unix" | "valkey" | "valkeys", _)) => {
                 let (wake, wakes) = mpsc::unbounded_channel();
                 let engine = crate::engine::redis::Engine::new(&address, home, wake)?;
-                let client =
-                    Client::start(Engine::Redis(Box::new(engine)), wakes, Clock::Os, options);
+                let (engine, uuid) = (Engine::Redis(Box::new(engine)), os::new_client_uuid());
+                let client = Client::start(engine, wakes, Clock::Os, options, uuid);
                 Ok(client.say_hello().await?)
             }
             _ => {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{Generation, Renewed, Wake, WakeSender};
+use super::{Generation, Page, Renewed, Wake, WakeSender};
 use crate::ids::Name;
 use crate::protocol::model::reentrant::{self, LockState, Message};
 use crate::protocol::op::{Heard, Op, Renew, Reply};
+use crate::protocol::pattern::Pattern;
 use crate::testing::Busy;
 use crate::time::{Clock, ServerTime};
 
@@ -52,7 +53,13 @@ impl Engine {
         Renewed { server_time, items: Some(renewed.collect()) }
     }
 
-    #[cfg(feature = "redis")]
+    /// All of them: nobody else has to wait for long.
+    pub(crate) fn names(&self, pattern: &Pattern) -> Page {
+        let tables = self.store.tables();
+        let matching = tables.locks.keys().filter(|name| pattern.matches(name.as_bytes()));
+        Page { names: matching.cloned().collect(), next: None }
+    }
+
     pub(crate) fn wall(&self) -> ServerTime {
         self.store.clock.wall()
     }

@@ -1,16 +1,20 @@
 //! Engines execute operations atomically and carry messages. They decide nothing.
 //!
-//! [`memory`] runs the model in this process; [`redis`] runs it as Lua scripts on a server.
+//! [`memory`] runs the model in this process; [`embedded`] runs it in transactions on a directory
+//! that many processes share; [`redis`] runs it as Lua scripts on a server.
 
+#[cfg(feature = "embedded")]
+pub(crate) mod embedded;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::ids::Name;
 use crate::protocol::op::{Lease, Op, Renew, Reply, State};
+use crate::protocol::pattern::Pattern;
 use crate::testing::Busy;
 use crate::time::ServerTime;
 
@@ -18,6 +22,8 @@ use crate::time::ServerTime;
 #[derive(Debug)]
 pub(crate) enum Engine {
     Memory(memory::Engine),
+    #[cfg(feature = "embedded")]
+    Embedded(Box<embedded::Engine>),
     #[cfg(feature = "redis")]
     Redis(Box<redis::Engine>),
 }
@@ -49,6 +55,18 @@ pub(crate) struct Generation(pub(crate) u64);
 pub(crate) type WakeSender = UnboundedSender<Wake>;
 pub(crate) type WakeReceiver = UnboundedReceiver<Wake>;
 
+/// Where a look through the names of a store goes on; begins with the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Cursor(pub(crate) u64);
+
+/// Some of the names that may belong to locks.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) names: Vec<Name>,
+    /// `None` if these were the last.
+    pub(crate) next: Option<Cursor>,
+}
+
 /// The answer to a batch of renewals.
 #[derive(Debug)]
 pub(crate) struct Renewed {
@@ -68,16 +86,20 @@ impl Engine {
     ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.call(name, op, expires)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.call(name, op, expires).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.call(lane, name, op, expires).await,
         }
     }
 
     /// Asks a store that is elsewhere for its time.
-    #[cfg(feature = "redis")]
     pub(crate) async fn hello(&self, lane: Lane) -> Result<ServerTime, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.wall()),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.hello(),
+            #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.hello(lane).await,
         }
     }
@@ -90,8 +112,26 @@ impl Engine {
     ) -> Result<Renewed, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.renew(items, expires)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.renew(items, expires).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.renew(items, expires).await,
+        }
+    }
+
+    /// One page of the names that match and may belong to locks.
+    pub(crate) async fn names(
+        &self,
+        lane: Lane,
+        pattern: &Pattern,
+        cursor: Cursor,
+    ) -> Result<Page, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.names(pattern)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.names(pattern).await,
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.names(lane, pattern, cursor).await,
         }
     }
 
@@ -99,6 +139,8 @@ impl Engine {
     pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
         match self {
             Self::Memory(engine) => Ok(engine.subscribe(name)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.subscribe(name).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.subscribe(name).await,
         }
@@ -111,6 +153,8 @@ impl Engine {
                 engine.unsubscribe(name);
                 Ok(())
             }
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.unsubscribe(name).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.unsubscribe(name).await,
         }
@@ -120,8 +164,22 @@ impl Engine {
     pub(crate) fn suspect(&self, lane: Lane) {
         match self {
             Self::Memory(_) => {}
+            #[cfg(feature = "embedded")]
+            Self::Embedded(_) => {}
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.suspect(lane),
+        }
+    }
+
+    /// The error for a request that was not answered in time.
+    pub(crate) fn no_answer(&self) -> StoreError {
+        match self {
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.stuck(),
+            _ => {
+                let address = self.address().to_owned();
+                StoreError::new(StoreErrorKind::Unreachable { address })
+            }
         }
     }
 
@@ -129,6 +187,8 @@ impl Engine {
     pub(crate) fn address(&self) -> &str {
         match self {
             Self::Memory(_) => "memory:",
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.address(),
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.address(),
         }

@@ -53,6 +53,18 @@ impl Info {
             owner,
         }
     }
+
+    /// Whether the lock is free, or its owner is written as fairlock and Redisson write it.
+    ///
+    /// `false` is a warning: there may be somebody's data at this name, which
+    /// [`Lock::force_unlock`](crate::Lock::force_unlock) would delete.
+    pub fn looks_like_a_lock(&self) -> bool {
+        let Some(owner) = &self.owner else { return true };
+        let is_owner = |(client, number): (&str, &str)| {
+            uuid::Uuid::try_parse(client).is_ok() && number.parse::<i64>().is_ok()
+        };
+        self.holds > 0 && owner.as_str().rsplit_once(':').is_some_and(is_owner)
+    }
 }
 
 /// Who holds a lock: a process on a machine.

@@ -8,4 +8,5 @@
 pub(crate) mod line;
 pub(crate) mod model;
 pub(crate) mod op;
+pub(crate) mod pattern;
 pub(crate) mod renewal;

@@ -4,7 +4,9 @@
 //! TOKEN` or `error ...`; `try NAME` answers `held TOKEN` or `busy`; `is_held` answers `true` or
 //! `false` without asking the store; `release` answers `released` or `lost ...`; `wait_lost`
 //! answers when the guard is lost; `loop NAME FILE ROUNDS` adds one to the number in a file so
-//! many times, each time under the lock, and answers `done`; `quit` ends the process properly.
+//! many times, each time under the lock, and answers `done`; `keep NAME` takes one more lock for good
+//! and answers `kept`; `fill FILE` writes until the disk is full; `remove FILE` removes it; `quit`
+//! ends the process properly.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -24,7 +26,30 @@ impl Actor {
     /// Starts one with a client for this store; `lease` is the watchdog's.
     pub(crate) fn start(url: &str, lease: Duration) -> Self {
         let program = std::env::current_exe().expect("a running program has a file");
-        let mut child = Command::new(program)
+        Self::start_as(Command::new(program), url, lease)
+    }
+
+    /// The same through another program, such as one that gives it a small disk. It is called with
+    /// the actor's command line at the end of its own.
+    pub(crate) fn start_through(mut launcher: Command, url: &str, lease: Duration) -> Self {
+        launcher.arg(std::env::current_exe().expect("a running program has a file"));
+        Self::start_as(launcher, url, lease)
+    }
+
+    /// What an actor says that cannot get at its store.
+    pub(crate) fn try_start_through(mut launcher: Command, url: &str) -> String {
+        launcher.arg(std::env::current_exe().expect("a running program has a file"));
+        Self::spawn(launcher, url, Duration::from_secs(30)).answer()
+    }
+
+    fn start_as(command: Command, url: &str, lease: Duration) -> Self {
+        let mut actor = Self::spawn(command, url, lease);
+        assert_eq!(actor.answer(), "ready");
+        actor
+    }
+
+    fn spawn(mut command: Command, url: &str, lease: Duration) -> Self {
+        let mut child = command
             .args(["--exact", "actor::play", "--nocapture", "--test-threads=1"])
             .env(URL, url)
             .env(LEASE, lease.as_millis().to_string())
@@ -34,9 +59,7 @@ impl Actor {
             .expect("this program can be started again");
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let mut actor = Self { child, input, output };
-        assert_eq!(actor.answer(), "ready");
-        actor
+        Self { child, input, output }
     }
 
     /// Sends a command and waits for its answer.
@@ -88,8 +111,12 @@ fn play() {
     let lease = std::env::var(LEASE).expect("set together").parse().expect("a number");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let builder = Client::builder(&url).lease(Duration::from_millis(lease));
-    let client = runtime.block_on(builder.connect()).unwrap();
+    let client = match runtime.block_on(builder.connect()) {
+        Ok(client) => client,
+        Err(error) => return say(&format!("error {error}")),
+    };
     let mut guard = None;
+    let mut kept = Vec::new();
     say("ready");
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
@@ -97,14 +124,19 @@ fn play() {
         if words == ["quit"] {
             break;
         }
-        let answer = runtime.block_on(obey(&client, &words, &mut guard));
+        let answer = runtime.block_on(obey(&client, &words, &mut guard, &mut kept));
         say(&answer);
     }
     drop(guard);
     runtime.block_on(client.close());
 }
 
-async fn obey(client: &Client, words: &[&str], guard: &mut Option<Guard>) -> String {
+async fn obey(
+    client: &Client,
+    words: &[&str],
+    guard: &mut Option<Guard>,
+    kept: &mut Vec<Guard>,
+) -> String {
     match words {
         ["lock", name, rest @ ..] => {
             let mut options = Options::new();
@@ -135,6 +167,25 @@ async fn obey(client: &Client, words: &[&str], guard: &mut Option<Guard>) -> Str
                 held.release().await.unwrap();
             }
             "done".to_owned()
+        }
+        ["keep", name] => match client.lock(name).try_lock().await {
+            Ok(held) => {
+                kept.extend(held);
+                "kept".to_owned()
+            }
+            Err(error) => format!("error {error}"),
+        },
+        ["fill", file] => {
+            let mut file = std::fs::File::create(file).unwrap();
+            loop {
+                if let Err(error) = file.write_all(&[0; 512]) {
+                    break format!("full {error}");
+                }
+            }
+        }
+        ["remove", file] => {
+            std::fs::remove_file(file).unwrap();
+            "removed".to_owned()
         }
         _ => panic!("unknown command {words:?}"),
     }

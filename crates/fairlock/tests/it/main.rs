@@ -8,6 +8,7 @@
 mod actor;
 mod cancel;
 mod conformance;
+mod embedded;
 mod faults;
 mod patience;
 mod stores;

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlock::{Builder, Client};
-use fairlock_testkit::{Flavour, Server, main_flavour};
+use fairlock_testkit::{Flavour, Scratch, Server, main_flavour};
 
 /// A store of its own for one test.
 pub(crate) enum Store {
     Memory(String),
+    File(Scratch),
     Redis(Server),
 }
 
@@ -16,6 +17,11 @@ impl Store {
     pub(crate) fn memory() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self::Memory(format!("memory:test-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// A directory that all clients of this test share.
+    pub(crate) fn file() -> Self {
+        Self::File(Scratch::new())
     }
 
     /// The main server, started for this test alone.
@@ -31,6 +37,7 @@ impl Store {
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Memory(url) => url.clone(),
+            Self::File(scratch) => format!("file:{}", scratch.path().display()),
             Self::Redis(server) => server.url(),
         }
     }
@@ -47,14 +54,14 @@ impl Store {
     /// The server, for tests that look behind the scenes where there is one.
     pub(crate) fn server(&self) -> Option<&Server> {
         match self {
-            Self::Memory(_) => None,
+            Self::Memory(_) | Self::File(_) => None,
             Self::Redis(server) => Some(server),
         }
     }
 }
 
 /// Makes a test of each behaviour (`async fn(Store)`) for each engine: `memory::NAME`,
-/// `redis::NAME`.
+/// `file::NAME`, `redis::NAME`.
 macro_rules! on_every_engine {
     ($($behaviour:ident),+ $(,)?) => {
         mod memory {
@@ -62,6 +69,14 @@ macro_rules! on_every_engine {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $behaviour() {
                     super::$behaviour(crate::stores::Store::memory()).await;
+                }
+            )+
+        }
+        mod file {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $behaviour() {
+                    super::$behaviour(crate::stores::Store::file()).await;
                 }
             )+
         }

@@ -1,6 +1,7 @@
 //! Keys and channels of a lock, in Redisson's spelling; all of one lock hash to one cluster slot.
 
 use crate::ids::Name;
+use crate::protocol::pattern::Pattern;
 
 /// The record of the last grant.
 pub(crate) fn record(name: &Name) -> Vec<u8> {
@@ -10,6 +11,15 @@ pub(crate) fn record(name: &Name) -> Vec<u8> {
 /// Where every release of a plain lock is told.
 pub(crate) fn channel(name: &Name) -> Vec<u8> {
     tagged(b"redisson_lock__channel:", name, b"")
+}
+
+/// A pattern as `SCAN MATCH` reads it: there, brackets and backslashes mean something, too.
+pub(crate) fn glob(pattern: &Pattern) -> Vec<u8> {
+    let escape = |byte: &u8| match byte {
+        b'[' | b']' | b'\\' | b'^' => vec![b'\\', *byte],
+        _ => vec![*byte],
+    };
+    pattern.as_bytes().iter().flat_map(escape).collect()
 }
 
 /// Redisson's rule, taken literally, also where it is silly: a name with a `{` anywhere in it
@@ -34,6 +44,7 @@ mod tests {
     fn names_are_put_in_braces_unless_they_have_some() {
         assert_eq!(spelled("a"), ["fairlock:{a}:grant", "redisson_lock__channel:{a}"]);
         assert_eq!(spelled("a{b}"), ["fairlock:a{b}:grant", "redisson_lock__channel:a{b}"]);
+        assert_eq!(glob(&Pattern::new("a*?[b]\\")), b"a*?\\[b\\]\\\\");
         assert_eq!(spelled("a{b"), ["fairlock:a{b:grant", "redisson_lock__channel:a{b"]);
     }
 }

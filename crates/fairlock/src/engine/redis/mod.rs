@@ -18,10 +18,11 @@ use tokio::runtime::Handle;
 
 use self::link::{Ear, Heard, Link};
 use self::scripts::{Call, SCRIPTS};
-use super::{Generation, Lane, Renewed, Wake, WakeSender};
+use super::{Cursor, Generation, Lane, Page, Renewed, Wake, WakeSender};
 use crate::error::{ConnectError, StoreError, StoreErrorKind};
 use crate::ids::Name;
 use crate::protocol::op::{Op, Renew, Reply};
+use crate::protocol::pattern::Pattern;
 use crate::runtime;
 use crate::testing::Busy;
 use crate::time::{Clock, ServerTime};
@@ -97,6 +98,36 @@ impl Engine {
     ) -> Result<Renewed, StoreError> {
         let value = self.run(Lane::Driver, SCRIPTS.renew(items, expires)).await?;
         scripts::parse_renewed(value)
+    }
+
+    /// Small hashes only: a lock has one field, or a few, and what has many is somebody's data.
+    pub(crate) async fn names(
+        &self,
+        lane: Lane,
+        pattern: &Pattern,
+        cursor: Cursor,
+    ) -> Result<Page, StoreError> {
+        let (mut connection, generation) =
+            self.link(lane).connection().await.map_err(|error| self.translate(error))?;
+        let failed = |error| self.failed(lane, generation, error);
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor.0).arg("MATCH").arg(keys::glob(pattern));
+        scan.arg("COUNT").arg(KEYS_PER_PAGE).arg("TYPE").arg("hash");
+        let (next, keys): (u64, Vec<Vec<u8>>) =
+            scan.query_async(&mut connection).await.map_err(failed)?;
+        let mut lengths = redis::pipe();
+        for key in &keys {
+            lengths.cmd("HLEN").arg(key);
+        }
+        // A key that is no hash any more answers with an error of its own.
+        let lengths: Vec<redis::Value> = match keys.is_empty() {
+            true => Vec::new(),
+            false => lengths.ignore_errors().query_async(&mut connection).await.map_err(failed)?,
+        };
+        let is_small = |length: &redis::Value| matches!(length, redis::Value::Int(length) if *length <= MOST_FIELDS);
+        let small = keys.iter().zip(&lengths).filter(|(_, length)| is_small(length));
+        let names = small.filter_map(|(key, _)| Name::new(key).ok()).collect();
+        Ok(Page { names, next: (next != 0).then_some(Cursor(next)) })
     }
 
     pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
@@ -221,4 +252,8 @@ fn install_crypto() {
     }
 }
 
+/// How many keys the server looks at in one go: less than a millisecond of its time.
+const KEYS_PER_PAGE: u64 = 500;
+/// More than any kind of lock keeps in its hash.
+const MOST_FIELDS: i64 = 16;
 const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);

@@ -133,13 +133,17 @@ impl LockState {
     }
 
     fn inspect(&self, now: ServerTime) -> Reply {
+        let state = if self.hold.is_some() { State::Busy } else { State::Free };
+        Reply { details: Some(self.details()), ..self.reply(state, now) }
+    }
+
+    /// Who holds it, and the last grant.
+    pub(crate) fn details(&self) -> Details {
         let fields = self.hold.iter().map(|hold| (hold.owner.to_string(), hold.count.to_string()));
-        let details = Details {
+        Details {
             fields: fields.collect(),
             record: self.record.as_ref().map(|(record, _)| record.clone()),
-        };
-        let state = if self.hold.is_some() { State::Busy } else { State::Free };
-        Reply { details: Some(details), ..self.reply(state, now) }
+        }
     }
 
     fn holds(&self, owner: &OwnerId) -> bool {

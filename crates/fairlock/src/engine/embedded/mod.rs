@@ -1,0 +1,399 @@
+//! The embedded engine: one directory, any number of processes of one machine, no server.
+//!
+//! An operation is one transaction: load the lock, apply the model, store it. It takes microseconds
+//! and runs in the task that asks, inside the store's [`gate`]. When another process is inside, the
+//! task tries again in a moment; a process that stays inside is named in the error.
+//!
+//! Messages are datagrams that only say "look". A holder whose process has died is passed over at
+//! once ([`alive`]), its lease is only for processes that stand still.
+
+mod alive;
+mod folder;
+mod format;
+mod gate;
+mod open;
+mod store;
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use self::alive::{DeathWatch, Life};
+use self::folder::explain;
+use self::store::{Change, Store};
+use super::{Generation, Page, Renewed, Wake, WakeSender};
+use crate::error::StoreError;
+use crate::ids::{Name, OwnerId};
+use crate::protocol::model::reentrant::{self, LockState, Message};
+use crate::protocol::op::{Heard, Op, Renew, Reply};
+use crate::protocol::pattern::Pattern;
+use crate::runtime;
+use crate::testing::Busy;
+use crate::time::{BootTime, Clock, ServerTime};
+
+/// One client's access to a directory of locks.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    directory: PathBuf,
+    address: String,
+    client: String,
+    wake: WakeSender,
+    names: Arc<Mutex<HashMap<Vec<u8>, Name>>>,
+    deaths: DeathWatch,
+    presence: Mutex<Arc<Presence>>,
+}
+
+/// A client in a store: replaced as a whole when the directory was removed under it.
+#[derive(Debug)]
+struct Presence {
+    store: Arc<Store>,
+    life: Life,
+    clients: PathBuf,
+    /// Paths of sockets are short: they are reached through the folder's descriptor.
+    clients_descriptor: OwnedFd,
+    sender: UnixDatagram,
+    hearing: tokio::task::JoinHandle<()>,
+}
+
+impl Engine {
+    pub(crate) fn open(
+        directory: &str,
+        client: &str,
+        wake: WakeSender,
+    ) -> Result<Self, StoreError> {
+        let directory = PathBuf::from(directory);
+        let names = Arc::default();
+        let presence = Presence::begin(&directory, client, &wake, &names)?;
+        Ok(Self {
+            address: format!("file:{}", directory.display()),
+            directory,
+            client: client.to_owned(),
+            wake,
+            names,
+            deaths: DeathWatch::default(),
+            presence: Mutex::new(Arc::new(presence)),
+        })
+    }
+
+    pub(crate) async fn call(
+        &self,
+        name: &Name,
+        op: &Op,
+        expires: ServerTime,
+    ) -> Result<Reply, StoreError> {
+        let presence = self.presence()?;
+        let (mut reply, message, listeners, holder) = presence
+            .change(|change| {
+                let now = presence.store.now();
+                let mut entry = change.load(name, now)?;
+                let before = entry.state.clone();
+                presence.pass_over_dead(&mut entry.state, op);
+                let (reply, message) = reentrant::apply(&mut entry.state, op, expires, now);
+                if entry.state != before {
+                    change.save(&entry)?;
+                }
+                let holder = entry.state.hold.map(|hold| hold.owner);
+                Ok((reply, message, entry.listeners, holder))
+            })
+            .await?;
+        if message == Message::Free {
+            reply.heard = Heard::By(self.tell(&presence, name, &listeners).await?);
+        }
+        if let (Op::Acquire(claim), Some(holder)) = (op, holder)
+            && holder != claim.owner
+        {
+            self.wake_when_dead(&presence, &holder);
+        }
+        Ok(reply)
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        items: &[Renew],
+        expires: ServerTime,
+    ) -> Result<Renewed, StoreError> {
+        let presence = self.presence()?;
+        let renewed = presence.change(|change| {
+            let server_time = presence.store.now();
+            if server_time > expires {
+                return Ok(Renewed { server_time, items: None });
+            }
+            let mut answers = Vec::with_capacity(items.len());
+            for item in items {
+                let mut entry = change.load(&item.name, server_time)?;
+                let before = entry.state.clone();
+                answers.push(reentrant::renew(&mut entry.state, item, server_time));
+                if entry.state != before {
+                    change.save(&entry)?;
+                }
+            }
+            Ok(Renewed { server_time, items: Some(answers) })
+        });
+        renewed.await
+    }
+
+    pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
+        self.awaited().insert(name.as_bytes().to_vec(), name.clone());
+        let presence = self.presence()?;
+        self.set_listening(&presence, name, true).await?;
+        // A datagram socket does not break; a removed directory is noticed by its users.
+        Ok(Generation(1))
+    }
+
+    pub(crate) async fn unsubscribe(&self, name: &Name) -> Result<(), StoreError> {
+        self.awaited().remove(name.as_bytes());
+        let presence = self.presence()?;
+        self.set_listening(&presence, name, false).await
+    }
+
+    /// The store's time.
+    pub(crate) fn hello(&self) -> Result<ServerTime, StoreError> {
+        Ok(self.presence()?.store.now())
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The error for a process that stays inside the gate.
+    pub(crate) fn stuck(&self) -> StoreError {
+        let presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
+        presence.store.stuck()
+    }
+
+    /// A duplicate of what says that this client is alive.
+    pub(crate) fn liveness(&self) -> Result<OwnedFd, StoreError> {
+        let presence = self.presence()?;
+        let descriptor: BorrowedFd<'_> = presence.life.descriptor();
+        descriptor.try_clone_to_owned().map_err(|error| explain(&self.directory, error))
+    }
+
+    /// The names of all locks that are held, or were not long ago.
+    pub(crate) async fn names(&self, pattern: &Pattern) -> Result<Page, StoreError> {
+        let presence = self.presence()?;
+        let mut names = presence.retry(|| presence.store.try_names()).await?;
+        names.retain(|name| pattern.matches(name.as_bytes()));
+        Ok(Page { names, next: None })
+    }
+
+    /// This client in the store; a new one if the directory was removed. Then what was held in it
+    /// is not held any more, and the store answers so.
+    fn presence(&self) -> Result<Arc<Presence>, StoreError> {
+        let mut presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
+        if !presence.store.is_there() {
+            let begun = Presence::begin(&self.directory, &self.client, &self.wake, &self.names)?;
+            *presence = Arc::new(begun);
+            self.wake_all();
+        }
+        Ok(presence.clone())
+    }
+
+    async fn set_listening(
+        &self,
+        presence: &Presence,
+        name: &Name,
+        listening: bool,
+    ) -> Result<(), StoreError> {
+        let changed = presence.change(|change| {
+            let mut entry = change.load(name, presence.store.now())?;
+            entry.listeners.retain(|listener| *listener != self.client);
+            if listening {
+                entry.listeners.push(self.client.clone());
+            }
+            change.save(&entry)
+        });
+        changed.await
+    }
+
+    /// Tells the listeners; says how many there were. The dead are taken off the list.
+    async fn tell(
+        &self,
+        presence: &Presence,
+        name: &Name,
+        listeners: &[String],
+    ) -> Result<u64, StoreError> {
+        let (mut heard, mut deaf) = (0, Vec::new());
+        for listener in listeners {
+            let told = if *listener == self.client {
+                self.wake.send(Wake::Message(name.clone(), Busy::new(&Clock::Os))).is_ok()
+            } else {
+                presence.send(listener, name)
+            };
+            match told {
+                true => heard += 1,
+                false => deaf.push(listener.clone()),
+            }
+        }
+        if !deaf.is_empty() {
+            let removed = presence.change(|change| {
+                let mut entry = change.load(name, presence.store.now())?;
+                entry.listeners.retain(|listener| !deaf.contains(listener));
+                change.save(&entry)
+            });
+            removed.await?;
+        }
+        Ok(heard)
+    }
+
+    /// Looks at all locks that are waited for, as soon as the holder's client is dead.
+    fn wake_when_dead(&self, presence: &Presence, holder: &OwnerId) {
+        let client = client_of(holder);
+        if client == self.client {
+            return;
+        }
+        let (names, wake) = (self.names.clone(), self.wake.clone());
+        self.deaths.watch(&presence.clients, client, move || wake_all(&names, &wake));
+    }
+
+    fn wake_all(&self) {
+        wake_all(&self.names, &self.wake);
+    }
+
+    /// The locks that somebody of this client waits for.
+    fn awaited(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Name>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Presence {
+    fn begin(
+        directory: &Path,
+        client: &str,
+        wake: &WakeSender,
+        names: &Arc<Mutex<HashMap<Vec<u8>, Name>>>,
+    ) -> Result<Self, StoreError> {
+        let store = Store::of(directory)?;
+        let clients = folder::clients(store.folder());
+        let failed = |error| explain(&clients, error);
+        let life = Life::begin(&clients, client).map_err(failed)?;
+        let descriptor = std::fs::File::open(&clients).map_err(failed)?;
+        let near = near_path(&descriptor, &alive::socket_path(&clients, client));
+        let receiver = UnixDatagram::bind(near).map_err(failed)?;
+        receiver.set_nonblocking(true).map_err(failed)?;
+        let sender = UnixDatagram::unbound().map_err(failed)?;
+        sender.set_nonblocking(true).map_err(failed)?;
+        let hearing = runtime::handle().spawn(hear(receiver, names.clone(), wake.clone()));
+        let clients_descriptor = descriptor.into();
+        Ok(Self { store, life, clients, clients_descriptor, sender, hearing })
+    }
+
+    /// Runs a transaction, waiting its turn among the processes.
+    async fn change<T>(
+        &self,
+        change: impl Fn(&mut Change<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.retry(|| self.store.try_change(&change)).await
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "waits for other processes, in real time")]
+    async fn retry<T>(
+        &self,
+        attempt: impl Fn() -> Result<Option<T>, StoreError>,
+    ) -> Result<T, StoreError> {
+        for _ in 0..SPINS {
+            if let Some(done) = attempt()? {
+                return Ok(done);
+            }
+            std::thread::yield_now();
+        }
+        let give_up_at = BootTime::now().plus(STUCK);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            if let Some(done) = attempt()? {
+                return Ok(done);
+            }
+            if BootTime::now() >= give_up_at {
+                return Err(self.store.stuck());
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Somebody who asks for a lock does not wait for the lease of a dead holder.
+    fn pass_over_dead(&self, lock: &mut LockState, op: &Op) {
+        let asking = match op {
+            Op::Acquire(claim) => Some(&claim.owner),
+            Op::Release { next: Some(next), .. } => Some(&next.owner),
+            Op::Inspect => None,
+            Op::Reenter { .. } | Op::Release { next: None, .. } => return,
+        };
+        let dead = |hold: &mut reentrant::Hold| {
+            let client = client_of(&hold.owner);
+            asking.map(client_of) != Some(client) && !alive::is_alive(&self.clients, client)
+        };
+        lock.hold.take_if(dead);
+    }
+
+    /// Whether the other one is there. One with a full buffer has enough reasons to look.
+    fn send(&self, client: &str, name: &Name) -> bool {
+        let path = near_path(&self.clients_descriptor, &alive::socket_path(&self.clients, client));
+        let message = &name.as_bytes()[..name.as_bytes().len().min(LONGEST_MESSAGE)];
+        match self.sender.send_to(message, path) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.hearing.abort();
+    }
+}
+
+/// Turns datagrams into wake-ups.
+async fn hear(receiver: UnixDatagram, names: Arc<Mutex<HashMap<Vec<u8>, Name>>>, wake: WakeSender) {
+    let receiver = match tokio::net::UnixDatagram::from_std(receiver) {
+        Ok(receiver) => receiver,
+        Err(error) => return tracing::warn!(%error, "cannot listen; leases will wake waiters"),
+    };
+    let mut buffer = vec![0; LONGEST_MESSAGE];
+    loop {
+        match receiver.recv(&mut buffer).await {
+            Ok(length) if length == LONGEST_MESSAGE => wake_all(&names, &wake),
+            Ok(length) => {
+                let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(name) = names.get(&buffer[..length]).cloned() {
+                    wake.send(Wake::Message(name, Busy::new(&Clock::Os))).ok();
+                }
+            }
+            Err(error) => return tracing::warn!(%error, "cannot listen; leases will wake waiters"),
+        }
+    }
+}
+
+fn wake_all(names: &Mutex<HashMap<Vec<u8>, Name>>, wake: &WakeSender) {
+    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in names.values() {
+        wake.send(Wake::Message(name.clone(), Busy::new(&Clock::Os))).ok();
+    }
+}
+
+/// The client that an owner belongs to.
+fn client_of(owner: &OwnerId) -> &str {
+    owner.as_str().rsplit_once(':').map_or(owner.as_str(), |(client, _)| client)
+}
+
+/// A short way to a socket, however deep its folder lies: their paths end at 108 bytes.
+fn near_path(folder: &impl AsRawFd, socket: &Path) -> PathBuf {
+    if !cfg!(target_os = "linux") {
+        return socket.to_owned();
+    }
+    let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    folder.join(socket.file_name().unwrap_or_default())
+}
+
+/// How long another process may be inside the gate before it counts as stuck. Far more than any
+/// transaction takes, and less than the patience of a request.
+const STUCK: Duration = Duration::from_secs(1);
+/// Others are inside for microseconds: it pays to try at once ...
+const SPINS: usize = 20;
+/// ... and then less and less often.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+/// Longer names are not sent; their listeners look at everything they wait for.
+const LONGEST_MESSAGE: usize = 1_024;
