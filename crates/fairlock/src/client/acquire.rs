@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::shared::{CleanUp, Core, Refusal, Task, Ticket, Wish, lease_end};
+use super::shared::{CleanUp, Core, Refusal, Task, Then, Ticket, Wish, lease_end};
 use crate::engine::Lane;
 use crate::error::LockError;
 use crate::ids::{Name, OwnerId};
@@ -158,7 +158,7 @@ fn called_off(wish: &Wish, claim: &Claim) {
         owner: claim.owner.clone(),
         trail: wish.trail.clone(),
         lease_ms: claim.lease_ms,
-        ends_attempt: false,
+        then: Then::Nothing,
     }));
 }
 
@@ -176,7 +176,7 @@ impl Drop for Unfinished<'_> {
             owner: self.claim.owner.clone(),
             trail: self.wish.trail.clone(),
             lease_ms: self.claim.lease_ms,
-            ends_attempt: true,
+            then: Then::AttemptEnded,
         }));
     }
 }

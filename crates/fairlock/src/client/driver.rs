@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::call::Trail;
-use super::shared::{CleanUp, Job, Refusal, Shared, Table, Task, lease_end};
+use super::shared::{CleanUp, Job, Refusal, Shared, Table, Task, Then, lease_end};
 use crate::engine::{Lane, Wake, WakeReceiver};
 use crate::error::{LockError, LostCause, StoreError};
 use crate::ids::{Name, OwnerId};
@@ -215,7 +215,7 @@ async fn attempt(shared: Arc<Shared>, name: Name, claim: Claim, trail: Arc<Trail
                 owner: claim.owner.clone(),
                 trail,
                 lease_ms: claim.lease_ms,
-                ends_attempt: false,
+                then: Then::Nothing,
             }));
             shared.disband(&mut table, &name, &error);
         }
@@ -225,7 +225,8 @@ async fn attempt(shared: Arc<Shared>, name: Name, claim: Claim, trail: Arc<Trail
 
 /// Releases what a called-off acquire may have left, until no copy of it can come any more.
 async fn clean(shared: Arc<Shared>, clean_up: CleanUp) {
-    let CleanUp { name, owner, trail, lease_ms, mut ends_attempt } = clean_up;
+    let CleanUp { name, owner, trail, lease_ms, then } = clean_up;
+    let mut then = Some(then);
     let op = Op::Release { owner: owner.clone(), remaining: 0, next: None };
     let risky_until = trail.risky_until();
     // Past this the lease of whatever was left has ended by itself.
@@ -233,8 +234,8 @@ async fn clean(shared: Arc<Shared>, clean_up: CleanUp) {
     loop {
         let none = Trail::default();
         let answer = shared.call(Lane::Driver, &name, &op, &none, shared.patience()).await;
-        if std::mem::take(&mut ends_attempt) {
-            end_attempt(&shared, &name, &owner);
+        if let Some(then) = then.take() {
+            tell_line(&shared, &name, &owner, then);
         }
         let server_time = match answer {
             Ok(answered) if answered.reply.server_time > risky_until => return,
@@ -252,9 +253,14 @@ async fn clean(shared: Arc<Shared>, clean_up: CleanUp) {
     }
 }
 
-fn end_attempt(shared: &Shared, name: &Name, owner: &OwnerId) {
+fn tell_line(shared: &Shared, name: &Name, owner: &OwnerId, then: Then) {
     let mut table = shared.table();
-    table.line(name).attempted(owner, Found::Unknown, shared.clock.now());
+    let Some(entry) = table.lines.get_mut(name) else { return };
+    match then {
+        Then::Nothing => {}
+        Then::AttemptEnded => entry.line.attempted(owner, Found::Unknown, shared.clock.now()),
+        Then::Free => entry.line.message(),
+    }
     shared.settle(&mut table, name);
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 
 use super::call::Answered;
-use super::shared::{CleanUp, Shared, Task, Wish, lease_end};
+use super::shared::{CleanUp, Shared, Task, Then, Wish, lease_end};
 use crate::engine::Lane;
 use crate::error::{LockError, Lost, LostCause, ReleaseError, StoreError};
 use crate::ids::{OwnerId, Token};
@@ -322,7 +322,7 @@ impl Hold {
                 owner: self.owner.clone(),
                 trail: self.wish.trail.clone(),
                 lease_ms: self.wish.plan.lease_ms,
-                ends_attempt: false,
+                then: Then::Nothing,
             }));
         }
     }

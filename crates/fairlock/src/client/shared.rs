@@ -99,8 +99,18 @@ pub(crate) struct CleanUp {
     pub(crate) owner: OwnerId,
     pub(crate) trail: Arc<Trail>,
     pub(crate) lease_ms: u64,
-    /// Whether the line waits for the end of this attempt.
-    pub(crate) ends_attempt: bool,
+    pub(crate) then: Then,
+}
+
+/// What the line has to hear when a clean-up is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    /// The attempt that was called off has ended.
+    AttemptEnded,
+    /// The lock is free again. A message says so as well, but it may come before the news that
+    /// the lock was ours at all, and be forgotten with it.
+    Free,
 }
 
 /// The client's book-keeping. Never held across an await.
@@ -281,7 +291,7 @@ impl Shared {
                 owner: claim.owner.clone(),
                 trail: Arc::default(),
                 lease_ms: claim.lease_ms,
-                ends_attempt: false,
+                then: Then::Free,
             }));
         };
         let guard = self.enter_hold(table, &ticket.wish, &claim.owner, reply, sent);
@@ -313,7 +323,7 @@ impl Shared {
                 owner: claim.owner.clone(),
                 trail: wish.trail.clone(),
                 lease_ms: claim.lease_ms,
-                ends_attempt: false,
+                then: Then::Nothing,
             }));
         }
     }

@@ -111,7 +111,7 @@ async fn those_who_give_up_do_not_disturb_the_order(store: Store) {
 
 async fn the_head_may_leave_while_the_lock_is_handed_over(store: Store) {
     let (alice, bob) = (store.client().await, store.client().await);
-    for round in 0..40 {
+    for round in 0..200 {
         let holder = if round % 2 == 0 { &alice } else { &bob };
         let served = Served::default();
         let held = holder.lock("a").lock().await.unwrap();

@@ -174,7 +174,8 @@ async fn enters_again_as_an_owner(stage: Arc<Stage>) {
 async fn passes_on(stage: Arc<Stage>) {
     let before = stage.proxy.script_calls_seen();
     let first = stage.lock().lock().await.unwrap();
-    let lock = stage.lock();
+    // With a lease that is too long to be waited for, if its owner does not know that it has it.
+    let lock = stage.lock().with(Options::new().lease(secs(120)));
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
     somebody_waits(&stage.server, &stage.name).await;
     // It tries before and after it begins to listen; from then on the release brings it the lock.

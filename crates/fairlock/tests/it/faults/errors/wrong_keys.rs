@@ -123,6 +123,28 @@ async fn waiters_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hash_of_somebody_else_can_be_looked_at_and_broken() {
+    let server = Server::start(&main_flavour());
+    let client = connect_with(&server.url(), |builder| builder).await;
+    let hashes: [&[&[u8]]; 3] = [
+        &[b"mode", b"write", b"somebody", b"1"],
+        &[b"", b""],
+        // No text: what is shown of it is not what is there.
+        &[b"\xff\xfe:7", b"1"],
+    ];
+    for fields in hashes {
+        let key: [&[u8]; 2] = [b"HSET", b"a"];
+        server.query::<()>(&[&key[..], fields].concat());
+        let lock = client.lock("a");
+        assert!(lock.inspect().await.unwrap().held, "{fields:?}");
+        assert!(lock.try_lock().await.unwrap().is_none(), "{fields:?}");
+        let broken = in_time("breaking", lock.force_unlock()).await;
+        assert!(broken.unwrap(), "{fields:?}");
+        assert!(server.keys().is_empty(), "{fields:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spoilt_record_is_replaced_and_tokens_grow() {
     let server = Server::start(&main_flavour());
     let client = connect_with(&server.url(), |builder| builder).await;
