@@ -117,7 +117,8 @@ fn whole_commands() {
         milliseconds(command.args(["run", "--store", &store, "x", "true"]))
     };
     let peer = || milliseconds(Command::new("flock").arg(&file).arg("true"));
-    (ours(), peer());
+    ours();
+    peer();
     let rounds: Vec<(f64, f64)> = (0..ROUNDS * 5).map(|_| (ours(), peer())).collect();
     println!(
         "whole commands: fairlock run x true {:.1} ms, flock FILE true {:.1} ms, ratio {:.2} (goal: <= 3)",

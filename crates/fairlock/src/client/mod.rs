@@ -219,10 +219,7 @@ impl Builder {
             _ => {
                 let _ = home;
                 let reason = "fairlock does not know this kind of store".to_owned();
-                Err(ConnectError::Address {
-                    url: crate::engine::redis::without_password(&address),
-                    reason,
-                })
+                Err(ConnectError::Address { url: without_password(&address), reason })
             }
         }
     }
@@ -230,10 +227,20 @@ impl Builder {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let address = crate::engine::redis::without_password(&self.address);
+        let address = without_password(&self.address);
         f.debug_struct("Builder")
             .field("address", &address)
             .field("options", &self.options)
             .finish()
+    }
+}
+
+/// A URL with a mistake in it may still have a password in it.
+pub(crate) fn without_password(url: &str) -> String {
+    let (url, query) = url.split_once('?').map_or((url, ""), |(url, _)| (url, "?***"));
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    match url.rfind('@') {
+        Some(at) if start <= at => format!("{}***{}{query}", &url[..start], &url[at..]),
+        _ => format!("{url}{query}"),
     }
 }

@@ -40,7 +40,7 @@ impl Engine {
     /// Reads the address; connects with the first request. `home` serves the caller's lane.
     pub(crate) fn new(url: &str, home: Handle, wake: WakeSender) -> Result<Self, ConnectError> {
         let unusable = |error: redis::RedisError| ConnectError::Address {
-            url: without_password(url),
+            url: crate::client::without_password(url),
             reason: error.to_string(),
         };
         let info = url.into_connection_info().map_err(unusable)?;
@@ -230,16 +230,6 @@ fn spell(address: &ConnectionAddr) -> String {
         ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
         ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
         other => other.to_string(),
-    }
-}
-
-/// A URL with a mistake in it may still have a password in it.
-pub(crate) fn without_password(url: &str) -> String {
-    let (url, query) = url.split_once('?').map_or((url, ""), |(url, _)| (url, "?***"));
-    let start = url.find("://").map_or(0, |scheme| scheme + 3);
-    match url.rfind('@') {
-        Some(at) if start <= at => format!("{}***{}{query}", &url[..start], &url[at..]),
-        _ => format!("{url}{query}"),
     }
 }
 
