@@ -7,7 +7,7 @@ use super::{Guard, Info, Owner};
 use crate::client::acquire::{acquire, inspect};
 use crate::client::shared::Core;
 use crate::engine::Lane;
-use crate::error::{InvalidName, LockError};
+use crate::error::{InvalidName, LockError, StoreError, StoreErrorKind};
 use crate::ids::Name;
 use crate::options::Options;
 use crate::protocol::op::{Op, State};
@@ -124,15 +124,21 @@ impl Lock {
     /// lease, and until then two may work at the same time.
     ///
     /// # Errors
-    /// If the store cannot be used.
+    /// If the store cannot be used, or has something at this name that cannot be a lock.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the lock broken or not.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let core = &self.core;
         let (trail, until) = (Default::default(), core.patience());
+        let mut tried = None;
         // Breaks the hold that is there now: a copy that comes late finds another one, or none.
         while let Some(owner) = inspect(core, self.name()?, until).await?.owner {
+            if tried.as_ref() == Some(&owner) {
+                // Still there although it holds nothing: what is shown of it is not its name.
+                return Err(StoreError::new(StoreErrorKind::WrongType).into());
+            }
+            tried = Some(owner.clone());
             let op = Op::Release { owner, remaining: 0, next: None };
             let answered = core.call(Lane::Caller, self.name()?, &op, &trail, until).await?;
             if answered.reply.state == State::Released || answered.copies > 1 {

@@ -129,8 +129,10 @@ async fn a_waiter_that_was_not_told_looks_when_it_listens_again() {
 async fn a_holder_cut_off_knows_that_it_lost_before_anybody_else_can_hold() {
     let scene = Scene::start();
     let lease = secs(6);
-    let guard = scene.client_with(|builder| builder.lease(lease)).await;
-    let guard = Arc::new(guard.lock("a").lock().await.unwrap());
+    let client = scene.client_with(|builder| builder.lease(lease)).await;
+    // The lease begins to run long before the answer comes.
+    scene.proxy.delay_replies(ms(300));
+    let guard = Arc::new(client.lock("a").lock().await.unwrap());
     let other = scene.unharmed().await;
     let waiting = wait_for(&other, "a");
     let losing = tokio::spawn({
