@@ -244,7 +244,15 @@ impl Hold {
                 self.lose(LostCause::Gone);
             }
             wire.count = remaining;
-            core.table().renewals.set_count(&self.owner, remaining);
+            let mut table = core.table();
+            table.renewals.set_count(&self.owner, remaining);
+            // A re-entry that was called off may still arrive, and count up: the first renewal
+            // after its expiry sets that right.
+            let stray_ms = answered.reply.server_time.ms_until(self.wish.trail.risky_until());
+            if stray_ms > 0 {
+                table.renewals.renew_at(&self.owner, core.clock.now().plus_ms(stray_ms + 2));
+                core.wake_driver(&mut table);
+            }
         }
         match self.sure_until() {
             Some(_) => Ok(Released { holds_left: remaining, waiters_told: true }),

@@ -157,6 +157,13 @@ impl Renewals {
         }
     }
 
+    /// Renews at this time at the latest.
+    pub(crate) fn renew_at(&mut self, owner: &OwnerId, at: BootTime) {
+        if self.holds.get(owner).is_some_and(|entry| !entry.in_flight && at < entry.attention_at) {
+            self.reschedule(owner, at);
+        }
+    }
+
     /// A renewal got no usable answer: try again soon.
     pub(crate) fn failed(&mut self, owner: &OwnerId, now: BootTime) {
         let Some(entry) = self.holds.get_mut(owner) else { return };
