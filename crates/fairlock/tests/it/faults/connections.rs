@@ -96,6 +96,29 @@ async fn a_waiter_listens_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_listens_again_also_if_its_new_connection_breaks_while_it_is_made() {
+    let scene = Scene::start();
+    let held = scene.unharmed().await.lock("a").lock().await.unwrap();
+    let waiting = wait_for(&scene.client().await, "a");
+    somebody_waits(&scene.server, "a").await;
+    scene.proxy.delay_replies(ms(200));
+    scene.server.kill_clients(ClientKind::PubSub);
+    let is_being_made = || {
+        let clients = scene.server.query::<String>(&["CLIENT", "LIST"]);
+        clients.lines().any(|line| line.contains("cmd=script|load") && line.contains("resp=3"))
+    };
+    until("a new connection is told the scripts", is_being_made).await;
+    scene.proxy.cut();
+    scene.proxy.delay_replies(ms(0));
+    somebody_waits(&scene.server, "a").await;
+    scene.server.reset_stats();
+    held.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().release().await.unwrap();
+    let calls = scene.server.calls("subscribe");
+    assert!(calls < 10, "subscribes {calls} times");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_of_the_same_process_gets_its_turn() {
     let server = Server::start(&main_flavour());
     for victims in EVERY_KIND {
