@@ -41,11 +41,12 @@ struct State {
     home: Handle,
     connection: Option<MultiplexedConnection>,
     generation: Generation,
+    attempts: u64,
 }
 
 impl Link {
     pub(super) fn new(client: redis::Client, home: Handle, ear: Option<Ear>) -> Self {
-        let state = State { home, connection: None, generation: Generation(0) };
+        let state = State { home, connection: None, generation: Generation(0), attempts: 0 };
         let connecting = tokio::sync::Mutex::default();
         Self { client, ear, state: Mutex::new(state), connecting }
     }
@@ -62,8 +63,10 @@ impl Link {
             return Ok(open);
         }
         let (home, generation) = {
-            let state = self.state();
-            (state.home.clone(), Generation(state.generation.0 + 1))
+            let mut state = self.state();
+            // Also one that never comes to be has a number of its own: its end may be heard.
+            state.attempts += 1;
+            (state.home.clone(), Generation(state.attempts))
         };
         let connection = match self.connect_on(&home, generation).await {
             Ok(result) => result?,
