@@ -250,6 +250,6 @@ fn is_unreachable<T>(result: &Result<T, LockError>) -> bool {
 }
 
 /// Patience of clients that are to give up soon.
-const SHORT: Duration = ms(300);
+const SHORT: Duration = ms(700);
 /// Longer than any test: what is left behind with this lease is noticed.
 const LONG: Duration = secs(120);

@@ -53,8 +53,16 @@ pub(super) async fn starts_to_wait(scene: &Scene, lock: fairlock::Lock) -> Locki
 /// Somebody who locks in the background.
 pub(super) type Locking = JoinHandle<Result<Guard, LockError>>;
 
+/// Connects; more than once if need be, for a client whose patience is shorter than this takes on
+/// a busy machine.
 pub(super) async fn connect_with(url: &str, set: impl FnOnce(Builder) -> Builder) -> Client {
-    set(Client::builder(url)).connect().await.expect("the store can be reached")
+    let builder = set(Client::builder(url));
+    for _ in 0..4 {
+        if let Ok(client) = builder.clone().connect().await {
+            return client;
+        }
+    }
+    builder.connect().await.expect("the store can be reached")
 }
 
 /// Who holds a lock, and how often, as it stands in the store.

@@ -4,10 +4,10 @@ use fairlock::{Client, ConnectError, StoreErrorKind};
 use fairlock_testkit::{Server, main_flavour};
 
 use super::trouble;
-use crate::patience::{Stopwatch, ms, secs};
+use crate::patience::{Stopwatch, secs};
 
 async fn connect(url: &str) -> Result<Client, ConnectError> {
-    Client::builder(url).timeout(ms(500)).connect().await
+    Client::builder(url).timeout(secs(3)).connect().await
 }
 
 /// A port that nobody listens at: a server had it a moment ago.
@@ -42,7 +42,7 @@ async fn a_host_that_does_not_exist() {
 async fn a_password_that_is_wrong_or_missing() {
     let server = Server::builder(&main_flavour()).password(PASSWORD).start();
     let right = server.url();
-    connect(&right).await.expect("with the right one it works").close().await;
+    Client::connect(&right).await.expect("with the right one it works").close().await;
 
     let missing = format!("redis://127.0.0.1:{}/", server.port());
     let wrong = right.replace(PASSWORD, "guessed-it");

@@ -7,7 +7,6 @@ use fairlock::{Client, StoreErrorKind};
 use fairlock_testkit::{Server, main_flavour};
 
 use super::trouble;
-use crate::patience::ms;
 
 /// Certificates in a folder that is removed with its owner.
 struct Certificates {
@@ -77,7 +76,7 @@ fn a_server_with_a_certificate_for_another_host() {
 async fn a_server_with_a_certificate_of_an_unknown_authority() {
     let certificates = Certificates::new("unknown");
     let server = certificates.server();
-    let error = connect(&server.tls_url()).await.expect_err("nobody knows the authority");
+    let error = Client::connect(&server.tls_url()).await.expect_err("nobody knows the authority");
     let text = error.to_string();
     assert!(text.to_lowercase().contains("certificate"), "what is wrong? {text}");
     assert!(matches!(trouble(Err::<(), _>(error)), StoreErrorKind::Unreachable { .. }));
@@ -87,14 +86,10 @@ async fn a_server_with_a_certificate_of_an_unknown_authority() {
 async fn a_server_without_tls() {
     let server = Server::start(&main_flavour());
     let url = server.url().replace("redis://", "rediss://");
-    let error = connect(&url).await.expect_err("it does not speak TLS");
+    let error = Client::connect(&url).await.expect_err("it does not speak TLS");
     let text = error.to_string();
     assert!(text.contains("rediss://127.0.0.1"), "{text}");
     assert!(matches!(trouble(Err::<(), _>(error)), StoreErrorKind::Unreachable { .. }));
-}
-
-async fn connect(url: &str) -> Result<Client, fairlock::ConnectError> {
-    Client::builder(url).timeout(ms(1_000)).connect().await
 }
 
 /// Locks over TLS in a process of its own, which trusts this authority; what it prints.
@@ -114,7 +109,7 @@ fn play(url: &str, authority: &Path) -> (bool, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tls() {
     let Ok(url) = std::env::var(URL) else { return };
-    let (alice, bob) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    let (alice, bob) = (Client::connect(&url).await.unwrap(), Client::connect(&url).await.unwrap());
     let guard = alice.lock("a").lock().await.unwrap();
     assert!(bob.lock("a").try_lock().await.unwrap().is_none());
     let waiting = tokio::spawn(async move { bob.lock("a").lock().await.unwrap() });
