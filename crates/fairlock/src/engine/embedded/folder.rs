@@ -3,9 +3,11 @@
 //! ```text
 //! DIR/                        mode 0700
 //!   <boot id>/                one per boot of the machine: after a reboot nobody holds anything
-//!     gate                    who may touch the locks
+//!     gate                    who may open the store
 //!     data                    says which of the folders below it is
-//!     data-<uuid>/data.mdb    the locks
+//!     data-<uuid>/<shard>/    some of the locks:
+//!       gate                  who may touch them
+//!       data.mdb              the locks themselves
 //!     clients/<uuid>.alive    locked while that client lives
 //!     clients/<uuid>.sock     where it hears
 //! ```

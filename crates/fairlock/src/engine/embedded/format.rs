@@ -50,8 +50,16 @@ impl Entry {
 
     /// `None` if this is not an entry.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let name = Name::new(Reader(bytes).bytes()?).ok()?;
+        Self::decode_for(&name, bytes)
+    }
+
+    /// `None` if this is not the entry of that lock.
+    pub(super) fn decode_for(name: &Name, bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        let name = Name::new(reader.bytes()?).ok()?;
+        if reader.bytes()? != name.as_bytes() {
+            return None;
+        }
         let mut state = LockState::default();
         if reader.flag()? {
             let owner = OwnerId::new(reader.text()?);
@@ -69,7 +77,7 @@ impl Entry {
         }
         let count = reader.number()?;
         let listeners = (0..count).map(|_| reader.text().map(str::to_owned)).collect::<Option<_>>();
-        Some(Self { name, state, listeners: listeners? })
+        Some(Self { name: name.clone(), state, listeners: listeners? })
     }
 }
 

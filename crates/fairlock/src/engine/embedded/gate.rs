@@ -11,6 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::folder::explain;
+use super::store::stuck;
+use crate::error::StoreError;
+use crate::time::BootTime;
+
 /// The entrance of a store.
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -42,6 +47,25 @@ impl Gate {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Goes in as soon as the others are out; an error if one of them does not come out.
+    pub(super) fn enter_patiently(&self, folder: &Path) -> Result<Inside<'_>, StoreError> {
+        let give_up_at = BootTime::now().plus(super::STUCK);
+        loop {
+            if let Some(inside) = self.try_enter().map_err(|error| explain(folder, error))? {
+                return Ok(inside);
+            }
+            if BootTime::now() >= give_up_at {
+                return Err(stuck(folder, self.who_is_inside()));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the file still has a name; it has none when the store was removed.
+    pub(super) fn is_linked(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink > 0)
     }
 
     /// Which process is inside, where the system tells.

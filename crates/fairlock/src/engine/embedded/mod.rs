@@ -1,7 +1,7 @@
 //! The embedded engine: one directory, any number of processes of one machine, no server.
 //!
 //! An operation is one transaction: load the lock, apply the model, store it. It takes microseconds
-//! and runs in the task that asks, inside the store's [`gate`]. When another process is inside, the
+//! and runs in the task that asks, inside the [`gate`] of the lock's shard. When another process is inside, the
 //! task tries again in a moment; a process that stays inside is named in the error.
 //!
 //! Messages are datagrams that only say "look". A holder whose process has died is passed over at
@@ -12,6 +12,8 @@ mod folder;
 mod format;
 mod gate;
 mod open;
+mod room;
+mod shard;
 mod store;
 
 use std::collections::HashMap;
@@ -23,12 +25,13 @@ use std::time::Duration;
 
 use self::alive::{DeathWatch, Life};
 use self::folder::explain;
-use self::store::{Change, Store};
+use self::shard::Change;
+use self::store::{Place, Store};
 use super::{Generation, Page, Renewed, Wake, WakeSender};
 use crate::error::StoreError;
 use crate::ids::{Name, OwnerId};
 use crate::protocol::model::reentrant::{self, LockState, Message};
-use crate::protocol::op::{Heard, Op, Renew, Reply};
+use crate::protocol::op::{Heard, Lease, Op, Renew, Reply, State};
 use crate::protocol::pattern::Pattern;
 use crate::runtime;
 use crate::testing::Busy;
@@ -85,15 +88,16 @@ impl Engine {
         expires: ServerTime,
     ) -> Result<Reply, StoreError> {
         let presence = self.presence()?;
+        let place = Place::of(name);
         let (mut reply, message, listeners, holder) = presence
-            .change(|change| {
+            .change(&place, |change| {
                 let now = presence.store.now();
-                let mut entry = change.load(name, now)?;
+                let mut entry = change.load(&place, now)?;
                 let before = entry.state.clone();
                 presence.pass_over_dead(&mut entry.state, op);
                 let (reply, message) = reentrant::apply(&mut entry.state, op, expires, now);
                 if entry.state != before {
-                    change.save(&entry)?;
+                    change.save(&place, &entry)?;
                 }
                 let holder = entry.state.hold.map(|hold| hold.owner);
                 Ok((reply, message, entry.listeners, holder))
@@ -116,23 +120,30 @@ impl Engine {
         expires: ServerTime,
     ) -> Result<Renewed, StoreError> {
         let presence = self.presence()?;
-        let renewed = presence.change(|change| {
-            let server_time = presence.store.now();
-            if server_time > expires {
-                return Ok(Renewed { server_time, items: None });
-            }
-            let mut answers = Vec::with_capacity(items.len());
-            for item in items {
-                let mut entry = change.load(&item.name, server_time)?;
-                let before = entry.state.clone();
-                answers.push(reentrant::renew(&mut entry.state, item, server_time));
-                if entry.state != before {
-                    change.save(&entry)?;
+        let places: Vec<Place> = items.iter().map(|item| Place::of(&item.name)).collect();
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order.sort_by_key(|index| places[*index].shard());
+        let mut answers = vec![(State::NotHeld, Lease::None); items.len()];
+        let mut server_time = presence.store.now();
+        for shard in order.chunk_by(|a, b| places[*a].shard() == places[*b].shard()) {
+            let renewed = presence.change(&places[shard[0]], |change| {
+                let now = presence.store.now();
+                let renew = |&index: &usize| change.renew(&places[index], &items[index], now);
+                match now > expires {
+                    true => Ok((now, None)),
+                    false => {
+                        Ok((now, Some(shard.iter().map(renew).collect::<Result<Vec<_>, _>>()?)))
+                    }
                 }
+            });
+            let (now, renewed) = renewed.await?;
+            server_time = now;
+            let Some(renewed) = renewed else { return Ok(Renewed { server_time, items: None }) };
+            for (index, answer) in shard.iter().zip(renewed) {
+                answers[*index] = answer;
             }
-            Ok(Renewed { server_time, items: Some(answers) })
-        });
-        renewed.await
+        }
+        Ok(Renewed { server_time, items: Some(answers) })
     }
 
     pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
@@ -174,7 +185,10 @@ impl Engine {
     /// The names of all locks that are held, or were not long ago.
     pub(crate) async fn names(&self, pattern: &Pattern) -> Result<Page, StoreError> {
         let presence = self.presence()?;
-        let mut names = presence.retry(|| presence.store.try_names()).await?;
+        let mut names = Vec::new();
+        for shard in presence.store.shards() {
+            names.extend(presence.retry(|| shard.try_names()).await?);
+        }
         names.retain(|name| pattern.matches(name.as_bytes()));
         Ok(Page { names, next: None })
     }
@@ -197,13 +211,14 @@ impl Engine {
         name: &Name,
         listening: bool,
     ) -> Result<(), StoreError> {
-        let changed = presence.change(|change| {
-            let mut entry = change.load(name, presence.store.now())?;
+        let place = Place::of(name);
+        let changed = presence.change(&place, |change| {
+            let mut entry = change.load(&place, presence.store.now())?;
             entry.listeners.retain(|listener| *listener != self.client);
             if listening {
                 entry.listeners.push(self.client.clone());
             }
-            change.save(&entry)
+            change.save(&place, &entry)
         });
         changed.await
     }
@@ -228,10 +243,11 @@ impl Engine {
             }
         }
         if !deaf.is_empty() {
-            let removed = presence.change(|change| {
-                let mut entry = change.load(name, presence.store.now())?;
+            let place = Place::of(name);
+            let removed = presence.change(&place, |change| {
+                let mut entry = change.load(&place, presence.store.now())?;
                 entry.listeners.retain(|listener| !deaf.contains(listener));
-                change.save(&entry)
+                change.save(&place, &entry)
             });
             removed.await?;
         }
@@ -283,9 +299,10 @@ impl Presence {
     /// Runs a transaction, waiting its turn among the processes.
     async fn change<T>(
         &self,
+        place: &Place,
         change: impl Fn(&mut Change<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.retry(|| self.store.try_change(&change)).await
+        self.retry(|| self.store.try_change(place, &change)).await
     }
 
     #[allow(clippy::disallowed_methods, reason = "waits for other processes, in real time")]
@@ -293,11 +310,14 @@ impl Presence {
         &self,
         attempt: impl Fn() -> Result<Option<T>, StoreError>,
     ) -> Result<T, StoreError> {
-        for _ in 0..SPINS {
+        for round in 0..SPINS + YIELDS {
             if let Some(done) = attempt()? {
                 return Ok(done);
             }
-            std::thread::yield_now();
+            match round < SPINS {
+                true => (0..PAUSES_PER_SPIN).for_each(|_| std::hint::spin_loop()),
+                false => std::thread::yield_now(),
+            }
         }
         let give_up_at = BootTime::now().plus(STUCK);
         let mut pause = FIRST_PAUSE;
@@ -390,9 +410,12 @@ fn near_path(folder: &impl AsRawFd, socket: &Path) -> PathBuf {
 /// How long another process may be inside the gate before it counts as stuck. Far more than any
 /// transaction takes, and less than the patience of a request.
 const STUCK: Duration = Duration::from_secs(1);
-/// Others are inside for microseconds: it pays to try at once ...
-const SPINS: usize = 20;
-/// ... and then less and less often.
+/// Others are inside for microseconds: it pays to try again in one, ...
+const SPINS: usize = 30;
+const PAUSES_PER_SPIN: usize = 10;
+/// ... then to let one that was interrupted inside come out, ...
+const YIELDS: usize = 20;
+/// ... and then to come back less and less often.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// Longer names are not sent; their listeners look at everything they wait for.
