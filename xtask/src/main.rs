@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod download;
 mod install;
+mod interop;
 mod plant;
 mod servers;
 mod test;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         "test" => test::run(rest),
         "bench" => bench::run(rest),
         "check" if rest.is_empty() => check::run(),
+        "interop" => interop::run(rest),
         "plant" => plant::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
@@ -97,6 +99,10 @@ usage: cargo xtask <command>
       Redis 6.2 and Valkey 9.1, downloaded into target/servers.
   bench [NAME...]
       Runs the named benchmarks, or all.
+  interop [--record] [WORD...]
+      Runs the real Redisson, two versions of it, beside fairlock: all scenarios,
+      or those whose names contain a WORD. Installs Java and Maven if they are
+      missing. With --record it also writes down what Java's fair lock does.
   check
       Runs the style checks that no other tool does.
   plant [WORD]

@@ -55,12 +55,8 @@ impl Version {
 
 /// The `redis-server` on the PATH, installed first if need be.
 pub(crate) fn on_path_or_installed() -> Result<FoundServer, String> {
-    if let Some(binary) = find_on_path("redis-server") {
-        return FoundServer::at(binary);
-    }
-    install::redis_server()?;
-    let binary = find_on_path("redis-server");
-    FoundServer::at(binary.ok_or("redis-server was installed but is not on the PATH")?)
+    install::programs(&[&install::REDIS_SERVER])?;
+    FoundServer::at(find_on_path("redis-server").ok_or("redis-server is not on the PATH")?)
 }
 
 /// The program `name`, if it is on the PATH.
