@@ -70,7 +70,7 @@ async fn a_fixed_lease_is_not_renewed(store: Store) {
 
 async fn a_lease_that_ended_is_told_with_the_release(store: Store) {
     let client = store.client().await;
-    let guard = client.lock("a").with(Options::new().lease(ms(200))).lock().await.unwrap();
+    let guard = client.lock("a").with(Options::new().lease(secs(1))).lock().await.unwrap();
     let again = guard.reenter().await.unwrap();
     eventually("the lease has ended", async || !client.lock("a").is_locked().await.unwrap()).await;
     for guard in [guard, again] {
