@@ -115,11 +115,12 @@ impl Hold {
         }
     }
 
-    /// It is over, finally.
+    /// It is over, finally. One whose time has run out was over before, and for that reason.
     pub(crate) fn lose(&self, cause: LostCause) {
-        let known = self.sure_until_ns.load(Ordering::Acquire);
-        if known != 0 && self.end_if(known, cause).is_err() {
-            self.lose(cause);
+        while let Some(BootTime(known)) = self.sure_until() {
+            if self.end_if(known, cause).is_ok() {
+                return;
+            }
         }
     }
 
