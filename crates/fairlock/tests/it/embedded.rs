@@ -118,6 +118,23 @@ async fn a_removed_directory_takes_its_locks_along_and_is_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_was_moved_away_is_made_anew() {
+    let scratch = Scratch::new();
+    let client = Client::connect(&url(&scratch)).await.unwrap();
+    client.lock("a").lock().await.unwrap().release().await.unwrap();
+    fs::rename(scratch.path().join("store"), scratch.path().join("elsewhere")).unwrap();
+    // In another process: it opens what is at the path now.
+    let mut other = Actor::start(&url(&scratch), secs(30));
+    assert!(other.ask("lock a").starts_with("held"));
+    eventually("both are in the same new store", async || {
+        client.lock("a").try_lock().await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(other.ask("release"), "released");
+    client.lock("a").lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_stands_still_inside_is_named() {
     let scratch = Scratch::new();
     let client = Client::builder(&url(&scratch)).timeout(ms(1_500)).connect().await.unwrap();

@@ -25,7 +25,7 @@ pub(super) struct Store {
     /// Entered only to open the store.
     gate: Gate,
     shards: Vec<Shard>,
-    /// When the path to the data was followed last, in boot time.
+    /// When the path was last seen to lead to the data, in boot time.
     followed_ns: AtomicU64,
     offset_us: u64,
 }
@@ -59,8 +59,12 @@ impl Store {
         if now_ns - followed_ns.min(now_ns) < FOLLOW_NS {
             return self.gate.is_linked();
         }
-        self.followed_ns.store(now_ns, Ordering::Relaxed);
-        fs::metadata(&self.data).is_ok_and(|metadata| metadata.ino() == self.inode)
+        let leads_here =
+            fs::metadata(&self.data).is_ok_and(|metadata| metadata.ino() == self.inode);
+        if leads_here {
+            self.followed_ns.store(now_ns, Ordering::Relaxed);
+        }
+        leads_here
     }
 
     /// The store's time: the boot clock, on the scale of the calendar, so that tokens grow from one
