@@ -2,12 +2,14 @@
 
 mod architecture;
 mod cancel_safety;
+mod docs;
 mod length;
 mod lua_headers;
 mod lua_in_rust;
 mod names;
 mod purity;
 mod rust_text;
+mod scenarios;
 mod unfinished;
 
 use std::fmt;
@@ -57,7 +59,7 @@ impl fmt::Display for Offence {
 
 type Check = fn(&Tree) -> Vec<Offence>;
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 10] = [
     purity::check,
     length::check,
     cancel_safety::check,
@@ -66,6 +68,8 @@ const CHECKS: [Check; 8] = [
     unfinished::check,
     lua_in_rust::check,
     lua_headers::check,
+    docs::check,
+    scenarios::check,
 ];
 
 /// What a check says about one file, as `line: message`.

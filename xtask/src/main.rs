@@ -4,9 +4,11 @@
 
 mod bench;
 mod check;
+mod docs;
 mod download;
 mod install;
 mod interop;
+mod lua;
 mod plant;
 mod servers;
 mod test;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         "test" => test::run(rest),
         "bench" => bench::run(rest),
         "check" if rest.is_empty() => check::run(),
+        "docs" if rest.is_empty() => docs::run(),
         "interop" => interop::run(rest),
         "plant" => plant::run(rest),
         "help" | "--help" | "-h" => {
@@ -105,6 +108,8 @@ usage: cargo xtask <command>
       missing. With --record it also writes down what Java's fair lock does.
   check
       Runs the style checks that no other tool does.
+  docs
+      Writes the parts of the documentation that are taken from the code.
   plant [WORD]
       Plants known bugs in a copy of the tree, all or those whose description
       contains WORD, and sees to it that the tests find each of them.

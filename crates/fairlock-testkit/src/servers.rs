@@ -137,6 +137,21 @@ impl Server {
         self.kill();
         // Replication leaves snapshots in the folder, which would bring the old data back.
         self.folder.empty_except(&self.launch.log);
+        self.start_again();
+    }
+
+    /// Like [`restart`](Server::restart), with what the server has written to its folder: all, if it
+    /// was started with `--appendonly yes`.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up; the message has the end of its log.
+    pub fn restart_with_data(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
         // A client's attempt to connect may hold the port for a moment.
         let started = poll(RESTART_BOUND, || match self.launch.start() {
             Err(problem) if problem.port_was_taken => None,

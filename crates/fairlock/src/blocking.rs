@@ -59,6 +59,11 @@ impl Client {
         Lock { inner: self.inner.lock(name), client: self.id.clone() }
     }
 
+    /// The fair lock of this name: first come, first served.
+    pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> FairLock {
+        FairLock { inner: self.inner.fair_lock(name), client: self.id.clone() }
+    }
+
     /// All locks that are held and whose names match; see [`crate::Client::list`].
     ///
     /// # Errors
@@ -87,6 +92,11 @@ impl Builder {
     /// How long an operation may take; see [`crate::Builder::timeout`].
     pub fn timeout(self, timeout: Duration) -> Self {
         Self(self.0.timeout(timeout))
+    }
+
+    /// How long waiters for fair locks keep their places; see [`crate::Builder::waiter_ttl`].
+    pub fn waiter_ttl(self, waiter_ttl: Duration) -> Self {
+        Self(self.0.waiter_ttl(waiter_ttl))
     }
 
     /// What others see as the holder; see [`crate::Builder::program`].
@@ -124,7 +134,7 @@ impl Lock {
     /// # Errors
     /// As [`crate::Lock::lock_as`].
     pub fn lock(&self) -> Result<Guard, LockError> {
-        block_on(self.inner.lock_as(&self.owner())).map(Guard::new)
+        block_on(self.inner.lock_as(&owner_of(&self.client))).map(Guard::new)
     }
 
     /// Takes the lock if it is free, or enters again; never waits.
@@ -132,7 +142,7 @@ impl Lock {
     /// # Errors
     /// As [`crate::Lock::try_lock_as`].
     pub fn try_lock(&self) -> Result<Option<Guard>, LockError> {
-        let guard = block_on(self.inner.try_lock_as(&self.owner()))?;
+        let guard = block_on(self.inner.try_lock_as(&owner_of(&self.client)))?;
         Ok(guard.map(Guard::new))
     }
 
@@ -159,19 +169,75 @@ impl Lock {
     pub fn force_unlock(&self) -> Result<bool, LockError> {
         block_on(self.inner.force_unlock())
     }
+}
 
-    /// This thread, as an owner of locks of this client.
-    fn owner(&self) -> Owner {
-        thread_local! {
-            static OWNERS: RefCell<HashMap<usize, (std::sync::Weak<()>, Owner)>> = RefCell::default();
-        }
-        OWNERS.with_borrow_mut(|owners| {
-            owners.retain(|_, (client, _)| client.strong_count() > 0);
-            let key = Arc::as_ptr(&self.client) as usize;
-            let entry = owners.entry(key);
-            entry.or_insert_with(|| (Arc::downgrade(&self.client), Owner::new())).1.clone()
-        })
+/// A fair lock by its name; see [`crate::FairLock`].
+#[derive(Clone, Debug)]
+pub struct FairLock {
+    inner: crate::FairLock,
+    client: Arc<()>,
+}
+
+impl FairLock {
+    /// The same lock with other options.
+    #[must_use]
+    pub fn with(&self, options: Options) -> Self {
+        Self { inner: self.inner.with(options), client: self.client.clone() }
     }
+
+    /// Waits until the lock is ours, or until the `wait` of the options has passed. Enters again
+    /// if this thread holds it.
+    ///
+    /// # Errors
+    /// As [`crate::FairLock::lock_as`].
+    pub fn lock(&self) -> Result<Guard, LockError> {
+        block_on(self.inner.lock_as(&owner_of(&self.client))).map(Guard::new)
+    }
+
+    /// Takes the lock if it is free and nobody waits for it, or enters again; never waits.
+    ///
+    /// # Errors
+    /// As [`crate::FairLock::try_lock_as`].
+    pub fn try_lock(&self) -> Result<Option<Guard>, LockError> {
+        let guard = block_on(self.inner.try_lock_as(&owner_of(&self.client)))?;
+        Ok(guard.map(Guard::new))
+    }
+
+    /// Who holds the lock, since when and for how long.
+    ///
+    /// # Errors
+    /// If the store cannot be asked.
+    pub fn inspect(&self) -> Result<Info, LockError> {
+        block_on(self.inner.inspect())
+    }
+
+    /// Whether anybody holds the lock.
+    ///
+    /// # Errors
+    /// If the store cannot be asked.
+    pub fn is_locked(&self) -> Result<bool, LockError> {
+        block_on(self.inner.is_locked())
+    }
+
+    /// Frees the lock, whoever holds it; see [`crate::FairLock::force_unlock`].
+    ///
+    /// # Errors
+    /// If the store cannot be used.
+    pub fn force_unlock(&self) -> Result<bool, LockError> {
+        block_on(self.inner.force_unlock())
+    }
+}
+
+/// This thread, as an owner of locks of this client.
+fn owner_of(client: &Arc<()>) -> Owner {
+    thread_local! {
+        static OWNERS: RefCell<HashMap<usize, (std::sync::Weak<()>, Owner)>> = RefCell::default();
+    }
+    OWNERS.with_borrow_mut(|owners| {
+        owners.retain(|_, (client, _)| client.strong_count() > 0);
+        let entry = owners.entry(Arc::as_ptr(client) as usize);
+        entry.or_insert_with(|| (Arc::downgrade(client), Owner::new())).1.clone()
+    })
 }
 
 /// The lock is held by this thread; see [`crate::Guard`]. It stays on its thread, as the guard of

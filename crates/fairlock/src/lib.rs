@@ -54,6 +54,6 @@ pub use error::{
     StoreErrorKind,
 };
 pub use ids::{Name, OwnerId, Token};
-pub use lock::{Guard, Holder, Info, Lock, Owner, Released};
+pub use lock::{FairLock, Guard, Holder, Info, Lock, Owner, Released, Waiter};
 pub use options::Options;
 pub use time::BootTime;

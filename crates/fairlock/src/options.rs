@@ -79,19 +79,35 @@ pub(crate) struct Plan {
 pub(crate) struct ClientOptions {
     pub(crate) lease: Duration,
     pub(crate) timeout: Duration,
+    pub(crate) waiter_ttl: Duration,
     pub(crate) program: Option<String>,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { lease: DEFAULT_LEASE, timeout: DEFAULT_TIMEOUT, program: None }
+        Self {
+            lease: DEFAULT_LEASE,
+            timeout: DEFAULT_TIMEOUT,
+            waiter_ttl: DEFAULT_WAITER_TTL,
+            program: None,
+        }
     }
 }
 
 impl ClientOptions {
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         check_range("lease", self.lease).map_err(ConnectError::Option)?;
-        check_range("timeout", self.timeout).map_err(ConnectError::Option)
+        check_range("timeout", self.timeout).map_err(ConnectError::Option)?;
+        check_range("waiter_ttl", self.waiter_ttl).map_err(ConnectError::Option)
+    }
+
+    pub(crate) fn waiter_ttl_ms(&self) -> u64 {
+        self.waiter_ttl.as_millis() as u64
+    }
+
+    /// How often those who wait for fair locks show that they live.
+    pub(crate) fn heartbeat(&self) -> Duration {
+        self.waiter_ttl / 3
     }
 }
 
@@ -109,6 +125,8 @@ fn check_range(what: &str, value: Duration) -> Result<(), String> {
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// Rides through a server that stands still for some seconds, without trying a person's patience.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Survives a lost heartbeat or two, and is less than people take for a hang.
+const DEFAULT_WAITER_TTL: Duration = Duration::from_secs(10);
 /// Shorter leases end before a renewal can be confirmed over a network.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Milliseconds of this stay far below the integers that the scripts can count to.

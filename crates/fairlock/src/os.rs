@@ -40,3 +40,9 @@ pub(crate) fn boot_id() -> String {
 pub(crate) fn new_client_uuid() -> String {
     uuid::Uuid::new_v8(uuid::Uuid::new_v4().into_bytes()).to_string()
 }
+
+/// Whether a variable of the environment asks for more than the usual tests.
+#[cfg(test)]
+pub(crate) fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some()
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::fair;
 use super::shared::{CleanUp, Core, Refusal, Task, Then, Ticket, Wish, lease_end};
 use crate::engine::Lane;
 use crate::error::LockError;
@@ -12,11 +13,24 @@ use crate::ids::{Name, OwnerId};
 use crate::lock::{Guard, Holder, Info};
 use crate::options::Options;
 use crate::protocol::line::{Found, Waiter};
-use crate::protocol::op::{Claim, Op, State};
+use crate::protocol::op::{Claim, Kind, Op, Reply, State};
 use crate::time::BootTime;
 
 /// Acquires a lock; `None` if it is not to be had without waiting and `waits` is false.
 pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    kind: Kind,
+    name: &Name,
+    options: &Options,
+    waits: bool,
+) -> Result<Option<Guard>, LockError> {
+    match kind {
+        Kind::Plain => acquire_plain(core, name, options, waits).await,
+        Kind::Fair => fair::acquire(core, name, options, waits, None).await,
+    }
+}
+
+async fn acquire_plain(
     core: &Arc<Core>,
     name: &Name,
     options: &Options,
@@ -24,7 +38,13 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Guard>, LockError> {
     let plan = options.plan(core.options.lease)?;
     let claim = core.new_claim(plan.lease_ms);
-    let wish = Wish { core: core.clone(), name: name.clone(), plan, trail: Arc::default() };
+    let wish = Wish {
+        core: core.clone(),
+        kind: Kind::Plain,
+        name: name.clone(),
+        plan,
+        trail: Arc::default(),
+    };
     let started = core.clock.now();
     let gives_up_at = options.wait.map(|wait| started.plus(wait));
 
@@ -42,14 +62,14 @@ pub(crate) async fn acquire(
         Err(Refusal::Error(error)) => Err(error),
         Err(Refusal::TimedOut) => {
             let waited = started.until(core.clock.now());
-            let holder = holder(core, name).await.map(Box::new);
+            let holder = holder(core, Kind::Plain, name).await.map(Box::new);
             Err(LockError::TimedOut { name: name.to_string(), waited, holder })
         }
     }
 }
 
 /// A lock whose lease is over when the news of it arrives was not acquired.
-fn still_held(guard: Guard) -> Result<Guard, LockError> {
+pub(super) fn still_held(guard: Guard) -> Result<Guard, LockError> {
     match guard.is_held() {
         true => Ok(guard),
         false => Err(guard.hold().loss().into()),
@@ -57,15 +77,21 @@ fn still_held(guard: Guard) -> Result<Guard, LockError> {
 }
 
 /// Asks the store about a lock.
-pub(crate) async fn inspect(core: &Core, name: &Name, until: BootTime) -> Result<Info, LockError> {
-    let answered = core.call(Lane::Caller, name, &Op::Inspect, &Default::default(), until).await?;
-    Ok(Info::from_reply(name, &answered.reply))
+pub(crate) async fn inspect(
+    core: &Core,
+    kind: Kind,
+    name: &Name,
+    until: BootTime,
+) -> Result<Info, LockError> {
+    let trail = Default::default();
+    let answered = core.call(Lane::Caller, kind, name, &Op::Inspect, &trail, until).await?;
+    Ok(Info::from_reply(kind, name, &answered.reply))
 }
 
 /// Who holds a lock, for a message: not worth a long wait.
-async fn holder(core: &Core, name: &Name) -> Option<Holder> {
+pub(super) async fn holder(core: &Core, kind: Kind, name: &Name) -> Option<Holder> {
     let until = core.clock.now().plus(Duration::from_millis(200));
-    inspect(core, name, until).await.ok()?.holder
+    inspect(core, kind, name, until).await.ok()?.holder
 }
 
 enum Entry {
@@ -119,7 +145,7 @@ async fn first_try(
 
     let unfinished = Unfinished { wish, claim: &claim };
     let op = Op::Acquire(claim.clone());
-    let answered = core.call(Lane::Caller, name, &op, &wish.trail, until).await;
+    let answered = core.call(Lane::Caller, wish.kind, name, &op, &wish.trail, until).await;
     std::mem::forget(unfinished);
     let answered = answered.inspect_err(|_| called_off(wish, &claim))?;
 
@@ -129,7 +155,8 @@ async fn first_try(
     let outcome = if reply.state == State::Held {
         let ends = lease_end(reply.lease, sent);
         table.line(name).attempted(&claim.owner, Found::Held { ends }, now);
-        let guard = core.enter_hold(&mut table, wish, &claim.owner, reply, sent);
+        let Reply { token, lease, .. } = *reply;
+        let guard = core.enter_hold(&mut table, wish, &claim.owner, token, lease, sent);
         // Nobody would renew it: dropping it gives it back.
         if table.closed { Err(LockError::Closed) } else { Ok(FirstTry::Held(guard)) }
     } else {
@@ -154,6 +181,7 @@ fn called_off(wish: &Wish, claim: &Claim) {
     table.line(name).attempted(&claim.owner, Found::Unknown, core.clock.now());
     core.settle(&mut table, name);
     core.queue(Task::CleanUp(CleanUp {
+        kind: wish.kind,
         name: name.clone(),
         owner: claim.owner.clone(),
         trail: wish.trail.clone(),
@@ -172,6 +200,7 @@ struct Unfinished<'a> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         self.wish.core.queue(Task::CleanUp(CleanUp {
+            kind: self.wish.kind,
             name: self.wish.name.clone(),
             owner: self.claim.owner.clone(),
             trail: self.wish.trail.clone(),
@@ -188,7 +217,10 @@ fn new_waiter(
 ) -> (Waiter<Ticket>, Waiting) {
     let (tell, told) = oneshot::channel();
     let waiting = Waiting { wish: wish.clone(), owner: claim.owner.clone(), told };
-    (Waiter { claim, gives_up_at, ticket: Ticket { tell, wish: wish.clone() } }, waiting)
+    (
+        Waiter { claim, gives_up_at, ticket: Ticket { tell, place: None, wish: wish.clone() } },
+        waiting,
+    )
 }
 
 /// A place in the line, left when this is dropped.
@@ -218,4 +250,4 @@ impl Drop for Waiting {
 }
 
 /// Even one who wants to wait for a moment only gives the store a fair chance to answer.
-const SHORTEST_TRY: Duration = Duration::from_millis(500);
+pub(super) const SHORTEST_TRY: Duration = Duration::from_millis(500);

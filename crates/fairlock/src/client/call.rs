@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::shared::Shared;
-use crate::engine::Lane;
+use crate::engine::{Lane, Rules};
 use crate::error::StoreError;
 use crate::ids::Name;
-use crate::protocol::op::{Lease, Op, Renew, Reply, State};
+use crate::protocol::model::fair::{Beaten, Heartbeat};
+use crate::protocol::op::{Kind, Lease, Op, Renew, Reply, State};
 use crate::time::{BootTime, ServerTime};
 
 /// An answer, and the copy that it belongs to.
@@ -21,6 +22,8 @@ pub(crate) struct Answered {
     pub(crate) reply: Reply,
     /// When the answered copy was sent.
     pub(crate) sent: BootTime,
+    /// When the first copy was sent.
+    pub(crate) first_sent: BootTime,
     /// How many copies were sent in all.
     pub(crate) copies: u32,
 }
@@ -60,21 +63,30 @@ impl Shared {
     pub(crate) async fn call(
         &self,
         lane: Lane,
+        kind: Kind,
         name: &Name,
         op: &Op,
         trail: &Trail,
         until: BootTime,
     ) -> Result<Answered, StoreError> {
+        let rules = match kind {
+            Kind::Plain => Rules::Plain,
+            Kind::Fair => Rules::Fair { waiter_ttl_ms: self.options.waiter_ttl_ms() },
+        };
         let mut copies = Copies::new(self, until, PATIENCE);
+        let mut first_sent = None;
         loop {
             let copy = copies.next().await?;
+            let first_sent = *first_sent.get_or_insert(copy.sent);
             trail.sending(copy.expires);
-            match copies.wait(&copy, lane, self.engine.call(lane, name, op, copy.expires)).await {
+            let request = self.engine.call(lane, rules, name, op, copy.expires);
+            match copies.wait(&copy, lane, request).await {
                 Ok(reply) => {
                     trail.answered();
                     self.learn(reply.server_time);
                     if reply.state != State::Late {
-                        return Ok(Answered { reply, sent: copy.sent, copies: copies.count });
+                        let (sent, copies) = (copy.sent, copies.count);
+                        return Ok(Answered { reply, sent, first_sent, copies });
                     }
                 }
                 Err(error) if error.is_transient() => {
@@ -106,6 +118,31 @@ impl Shared {
                     self.learn(renewed.server_time);
                     if let Some(items) = renewed.items {
                         return Ok((items, copy.sent));
+                    }
+                }
+                Err(error) if error.is_transient() => copies.last_error = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends a heartbeat; says when the answered copy was sent.
+    pub(crate) async fn beat(
+        &self,
+        name: &Name,
+        beat: &Heartbeat,
+    ) -> Result<(Beaten, BootTime), StoreError> {
+        let waiter_ttl_ms = self.options.waiter_ttl_ms();
+        let until = self.clock.now().plus(self.options.heartbeat());
+        let mut copies = Copies::new(self, until, PATIENCE.min(self.options.heartbeat()));
+        loop {
+            let copy = copies.next().await?;
+            let request = self.engine.beat(waiter_ttl_ms, name, beat, copy.expires);
+            match copies.wait(&copy, Lane::Driver, request).await {
+                Ok(beaten) => {
+                    self.learn(beaten.reply.server_time);
+                    if beaten.reply.state != State::Late {
+                        return Ok((beaten, copy.sent));
                     }
                 }
                 Err(error) if error.is_transient() => copies.last_error = Some(error),

@@ -12,12 +12,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::call::Trail;
+use super::fair;
 use super::shared::{CleanUp, Job, Refusal, Shared, Table, Task, Then, lease_end};
-use crate::engine::{Lane, Wake, WakeReceiver};
+use crate::engine::{Generation, Lane, Wake, WakeReceiver};
 use crate::error::{LockError, LostCause, StoreError};
 use crate::ids::{Name, OwnerId};
 use crate::protocol::line::Found;
-use crate::protocol::op::{Claim, Op, Renew, State};
+use crate::protocol::op::{Claim, Kind, Op, Renew, State};
 use crate::protocol::renewal::Verdict;
 use crate::testing::Busy;
 use crate::time::BootTime;
@@ -94,6 +95,7 @@ fn step(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> Option<BootTime> {
         shared.forget_timer(&mut table, &name);
         shared.settle(&mut table, &name);
     }
+    shared.step_seats(&mut table, now);
     // Holds come and go all the time: keep an appointment that has become pointless, rather than
     // to be woken for each new one.
     let planned = table.driver_sleeps_until.filter(|at| *at > now);
@@ -109,6 +111,15 @@ pub(super) async fn perform(shared: Arc<Shared>, job: Job) {
         Task::Listen(name) => listen(shared, name).await,
         Task::Unlisten(name) => unlisten(shared, name).await,
         Task::Attempt(name, claim, trail) => attempt(shared, name, claim, trail).await,
+        Task::Beat(name, beat) => fair::beat(shared, name, beat).await,
+        Task::QueueAnew(anew) => fair::queue_anew(shared, anew).await,
+        Task::HearGrants => hear_grants_again(shared).await,
+        Task::HearJava(name, owners) => fair::hear_java(shared, name, owners).await,
+        Task::StopHearingJava(name, owner) => {
+            // If this fails the connection is gone, and the subscription with it.
+            let stopped = shared.engine.stop_hearing_java(&name, &owner);
+            tokio::time::timeout(shared.options.timeout, stopped).await.ok();
+        }
         Task::Close(_) | Task::Quit => {}
     }
     drop(job.busy);
@@ -122,13 +133,22 @@ fn hear(shared: &Shared, wake: Wake) {
                 entry.line.message();
                 shared.settle(&mut table, &name);
             }
+            if let Some(entry) = table.seats.get_mut(&name) {
+                entry.seats.wake();
+                shared.settle_seats(&mut table, &name);
+            }
         }
+        Wake::Grant(grant, _busy) => shared.heard_of(&mut table, &grant),
         Wake::Deaf(generation) => {
             table.deaf_up_to = table.deaf_up_to.max(generation);
             let names: Vec<Name> = table.lines.keys().cloned().collect();
             for name in names {
                 table.line(&name).deaf();
                 shared.settle(&mut table, &name);
+            }
+            table.seats.values_mut().for_each(|entry| entry.seats.deaf_to_java());
+            if !table.seats.is_empty() {
+                shared.queue(Task::HearGrants);
             }
         }
     }
@@ -169,8 +189,21 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Renew>, _busy: Busy) {
     shared.wake_driver(&mut table);
 }
 
+/// Messages may be lost until this is done; the heartbeats that follow find out.
+async fn hear_grants_again(shared: Arc<Shared>) {
+    if let Err(error) = shared.hear_grants().await {
+        tracing::warn!(%error, "cannot hear of grants; heartbeats will bring them");
+    }
+    let mut table = shared.table();
+    let names: Vec<Name> = table.seats.keys().cloned().collect();
+    for name in names {
+        table.seats(&name).wake();
+        shared.settle_seats(&mut table, &name);
+    }
+}
+
 async fn listen(shared: Arc<Shared>, name: Name) {
-    let subscribed = shared.subscribe(&name).await;
+    let subscribed = shared.retry_listening(|| shared.engine.subscribe(&name)).await;
     let mut table = shared.table();
     let deaf_up_to = table.deaf_up_to;
     match subscribed {
@@ -195,7 +228,8 @@ async fn unlisten(shared: Arc<Shared>, name: Name) {
 
 async fn attempt(shared: Arc<Shared>, name: Name, claim: Claim, trail: Arc<Trail>) {
     let op = Op::Acquire(claim.clone());
-    let result = shared.call(Lane::Driver, &name, &op, &trail, shared.patience()).await;
+    let (kind, until) = (Kind::Plain, shared.patience());
+    let result = shared.call(Lane::Driver, kind, &name, &op, &trail, until).await;
     let now = shared.clock.now();
     let mut table = shared.table();
     match result {
@@ -211,6 +245,7 @@ async fn attempt(shared: Arc<Shared>, name: Name, claim: Claim, trail: Arc<Trail
         Err(error) => {
             table.line(&name).attempted(&claim.owner, Found::Unknown, now);
             shared.queue(Task::CleanUp(CleanUp {
+                kind: Kind::Plain,
                 name: name.clone(),
                 owner: claim.owner.clone(),
                 trail,
@@ -225,15 +260,19 @@ async fn attempt(shared: Arc<Shared>, name: Name, claim: Claim, trail: Arc<Trail
 
 /// Releases what a called-off acquire may have left, until no copy of it can come any more.
 async fn clean(shared: Arc<Shared>, clean_up: CleanUp) {
-    let CleanUp { name, owner, trail, lease_ms, then } = clean_up;
+    let CleanUp { kind, name, owner, trail, lease_ms, then } = clean_up;
     let mut then = Some(then);
     let op = Op::Release { owner: owner.clone(), remaining: 0, next: None };
     let risky_until = trail.risky_until();
     // Past this the lease of whatever was left has ended by itself.
-    let pointless_at = risky_until.plus_ms(lease_ms);
+    let last_change = risky_until.max(shared.server_clock.at(shared.clock.now()));
+    let pointless_at = last_change.plus_ms(lease_ms);
     loop {
         let none = Trail::default();
-        let answer = shared.call(Lane::Driver, &name, &op, &none, shared.patience()).await;
+        let answer = shared.call(Lane::Driver, kind, &name, &op, &none, shared.patience()).await;
+        if let Ok(answered) = &answer {
+            shared.came_with(&name, &answered.reply, answered.sent);
+        }
         if let Some(then) = then.take() {
             tell_line(&shared, &name, &owner, then);
         }
@@ -266,7 +305,7 @@ fn tell_line(shared: &Shared, name: &Name, owner: &OwnerId, then: Then) {
 
 /// Sends the waiters away, lets what is queued come to an end, and ends every hold.
 async fn finish(shared: &Arc<Shared>, mut jobs: UnboundedReceiver<Job>, mut tasks: JoinSet<()>) {
-    close(&mut shared.table());
+    close(shared, &mut shared.table());
     let work = async {
         loop {
             while let Ok(job) = jobs.try_recv() {
@@ -280,24 +319,35 @@ async fn finish(shared: &Arc<Shared>, mut jobs: UnboundedReceiver<Job>, mut task
     if tokio::time::timeout(shared.options.timeout, work).await.is_err() {
         tracing::warn!("closed with releases unfinished; leases will end them");
     }
-    close(&mut shared.table());
+    close(shared, &mut shared.table());
 }
 
 /// Nobody waits any more, and nobody believes in a lock that is not renewed any more.
-fn close(table: &mut Table) {
+fn close(shared: &Shared, table: &mut Table) {
     table.closed = true;
     for waiter in table.lines.values_mut().flat_map(|entry| entry.line.disband()) {
         waiter.ticket.tell.send(Err(Refusal::Error(LockError::Closed))).ok();
+    }
+    let sitting: Vec<_> =
+        table.seats.values_mut().flat_map(|entry| entry.seats.disband()).collect();
+    for sitting in sitting {
+        shared.refuse_seat(table, sitting, Refusal::Error(LockError::Closed));
     }
     table.holds.values().filter_map(Weak::upgrade).for_each(|hold| hold.close());
 }
 
 impl Shared {
     /// Subscribes, trying for as long as one operation may take.
-    async fn subscribe(&self, name: &Name) -> Result<crate::engine::Generation, StoreError> {
+    pub(super) async fn retry_listening<F>(
+        &self,
+        subscribe: impl Fn() -> F,
+    ) -> Result<Generation, StoreError>
+    where
+        F: Future<Output = Result<Generation, StoreError>>,
+    {
         let until = self.patience();
         loop {
-            let attempt = tokio::time::timeout(SUBSCRIBE, self.engine.subscribe(name)).await;
+            let attempt = tokio::time::timeout(SUBSCRIBE, subscribe()).await;
             let error = match attempt {
                 Ok(Ok(generation)) => return Ok(generation),
                 Ok(Err(error)) if !error.is_transient() => return Err(error),

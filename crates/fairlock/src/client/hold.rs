@@ -16,7 +16,7 @@ use crate::error::{LockError, Lost, LostCause, ReleaseError, StoreError};
 use crate::ids::{OwnerId, Token};
 use crate::lock::Released;
 use crate::protocol::line::Found;
-use crate::protocol::op::{Claim, Heard, Op, State};
+use crate::protocol::op::{Claim, Heard, Kind, Op, State};
 use crate::protocol::renewal::{Verdict, margin};
 use crate::time::BootTime;
 
@@ -200,9 +200,12 @@ impl Hold {
         // Whatever becomes of this request: a release of this guard has something to take back.
         wire.count = count;
         core.table().renewals.set_count(&self.owner, count);
-        let answered =
-            core.call(Lane::Caller, name, &op, &self.wish.trail, core.patience()).await?;
-        if answered.reply.state != State::Held {
+        let answered = core
+            .call(Lane::Caller, self.wish.kind, name, &op, &self.wish.trail, core.patience())
+            .await?;
+        // Where the store lost this hold, a late copy of the acquire may have brought another one.
+        let is_this = [self.token, Token::default()].contains(&answered.reply.token);
+        if answered.reply.state != State::Held || !is_this {
             core.table().renewals.remove(&self.owner);
             self.lose(LostCause::Gone);
             return Err(self.loss().into());
@@ -239,7 +242,8 @@ impl Hold {
             let owner = self.owner.clone();
             let op = Op::Release { owner, remaining, next: None };
             let trail = &self.wish.trail;
-            let answered = core.call(lane, &self.wish.name, &op, trail, core.patience()).await?;
+            let Wish { kind, name, .. } = &self.wish;
+            let answered = core.call(lane, *kind, name, &op, trail, core.patience()).await?;
             if answered.reply.state != State::Held {
                 core.table().renewals.remove(&self.owner);
                 self.lose(LostCause::Gone);
@@ -277,7 +281,8 @@ impl Hold {
         let passing_wish = wire.passing.as_ref().map(|passing| &passing.wish);
         let trail = passing_wish.map_or(&self.wish.trail, |wish| &wish.trail);
         wire.releases += 1;
-        let result = core.call(lane, &self.wish.name, &op, trail, core.patience()).await;
+        let Wish { kind, name, .. } = &self.wish;
+        let result = core.call(lane, *kind, name, &op, trail, core.patience()).await;
         match result {
             Ok(answered) => {
                 wire.count = 0;
@@ -301,6 +306,9 @@ impl Hold {
         let core = &self.wish.core;
         let name = &self.wish.name;
         let now = core.clock.now();
+        if self.wish.kind == Kind::Fair {
+            core.came_with(name, &answered.reply, answered.sent);
+        }
         let mut table = core.table();
         match passing {
             Some(Passing { claim, .. }) => {
@@ -327,6 +335,7 @@ impl Hold {
         // A copy of the acquire may still be on its way, and would find the lock free.
         if self.wish.trail.risky_until() > answered.reply.server_time {
             core.queue(Task::CleanUp(CleanUp {
+                kind: self.wish.kind,
                 name: name.clone(),
                 owner: self.owner.clone(),
                 trail: self.wish.trail.clone(),
@@ -392,6 +401,10 @@ impl Hold {
 }
 
 fn next_in_line(core: &Shared, table: &mut super::shared::Table, hold: &Hold) -> Option<Passing> {
+    if hold.wish.kind == Kind::Fair {
+        // The store knows who is next.
+        return None;
+    }
     let line = &mut table.lines.get_mut(&hold.wish.name)?.line;
     let claim = line.pass_on(core.clock.now())?;
     let wish = line.head()?.ticket.wish.clone();

@@ -1,17 +1,19 @@
 //! Looking for locks: which are held, by their names.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::Client;
 use super::acquire::inspect;
 use crate::engine::{Cursor, Lane};
 use crate::error::{LockError, StoreError, StoreErrorKind};
 use crate::lock::Info;
+use crate::protocol::op::Kind;
 use crate::protocol::pattern::Pattern;
 
 impl Client {
     /// All locks that are held and whose names match: `*` stands for any bytes, `?` for one byte,
-    /// everything else for itself. Sorted by name; also locks that Redisson holds.
+    /// everything else for itself. Sorted by name; also locks that Redisson holds. Those who wait in
+    /// the queue of a fair lock are counted ([`Info::queued`]), not named.
     ///
     /// For people and their tools, not for a program's daily work: a server looks through all keys
     /// of its database for this, in small steps that do not hold others up. Every lock is looked
@@ -35,21 +37,23 @@ impl Client {
     /// Only looks; dropping the future changes nothing.
     pub async fn list(&self, pattern: &str) -> Result<Vec<Info>, LockError> {
         let pattern = Pattern::new(pattern);
-        let mut names = BTreeSet::new();
+        let mut found = BTreeMap::new();
         let mut cursor = Cursor::default();
         loop {
             let page = self.page(&pattern, cursor).await?;
             // A store may tell the same name more than once.
-            names.extend(page.names);
+            found.extend(page.found.into_iter().map(|found| (found.name, found.queued)));
             match page.next {
                 Some(next) => cursor = next,
                 None => break,
             }
         }
         let mut locks = Vec::new();
-        for name in names {
-            match inspect(&self.core, &name, self.core.patience()).await {
-                Ok(info) if info.held && info.looks_like_a_lock() => locks.push(info),
+        for (name, queued) in found {
+            match inspect(&self.core, Kind::Plain, &name, self.core.patience()).await {
+                Ok(info) if info.held && info.looks_like_a_lock() => {
+                    locks.push(Info { queued, ..info });
+                }
                 Ok(_) => {}
                 // It was something else all along, or has become so meanwhile.
                 Err(LockError::Store(error)) if *error.kind() == StoreErrorKind::WrongType => {}

@@ -7,6 +7,7 @@
 pub(crate) mod acquire;
 pub(crate) mod call;
 mod driver;
+pub(crate) mod fair;
 pub(crate) mod hold;
 mod list;
 pub(crate) mod shared;
@@ -21,7 +22,7 @@ use self::shared::{Core, Shared, Task};
 use crate::engine::{Engine, Lane, WakeReceiver, memory};
 use crate::error::{ConnectError, StoreError};
 use crate::ids::Name;
-use crate::lock::{Holder, Lock, Owner};
+use crate::lock::{FairLock, Holder, Lock, Owner};
 use crate::options::ClientOptions;
 use crate::os;
 use crate::runtime;
@@ -69,6 +70,11 @@ impl Client {
         Lock::new(self.core.clone(), Name::new(name))
     }
 
+    /// The fair lock of this name: first come, first served.
+    pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> FairLock {
+        FairLock::new(self.core.clone(), Name::new(name))
+    }
+
     /// A new owner, for [`Lock::lock_as`].
     pub fn owner(&self) -> Owner {
         Owner::new()
@@ -109,8 +115,8 @@ impl Client {
     pub(crate) fn on_memory(store: Arc<memory::Store>, options: ClientOptions) -> Self {
         let (wake, wakes) = mpsc::unbounded_channel();
         let clock = store.clock().clone();
-        let engine = Engine::Memory(memory::Engine::new(store, wake));
         let uuid = os::new_client_uuid();
+        let engine = Engine::Memory(memory::Engine::new(store, &uuid, wake));
         let client = Self::start(engine, wakes, clock.clone(), options, uuid);
         client.core.server_clock.observe(clock.now(), clock.wall());
         client
@@ -172,6 +178,13 @@ impl Builder {
         self
     }
 
+    /// How long a waiter for a fair lock keeps its place without a sign of life, and so how long
+    /// waiters that died can hold up the others. 10 s by default; three heartbeats go into it.
+    pub fn waiter_ttl(mut self, waiter_ttl: Duration) -> Self {
+        self.options.waiter_ttl = waiter_ttl;
+        self
+    }
+
     /// What others see as the program that holds a lock; the name of the executable by default.
     pub fn program(mut self, program: impl Into<String>) -> Self {
         self.options.program = Some(program.into());
@@ -211,8 +224,9 @@ impl Builder {
             #[cfg(feature = "redis")]
             Some(("redis" | "rediss" | "redis+unix" | "unix" | "valkey" | "valkeys", _)) => {
                 let (wake, wakes) = mpsc::unbounded_channel();
-                let engine = crate::engine::redis::Engine::new(&address, home, wake)?;
-                let (engine, uuid) = (Engine::Redis(Box::new(engine)), os::new_client_uuid());
+                let uuid = os::new_client_uuid();
+                let engine = crate::engine::redis::Engine::new(&address, &uuid, home, wake)?;
+                let engine = Engine::Redis(Box::new(engine));
                 let client = Client::start(engine, wakes, Clock::Os, options, uuid);
                 Ok(client.say_hello().await?)
             }

@@ -7,19 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::call::Trail;
 use super::driver;
+use super::fair::SeatsEntry;
 use super::hold::Hold;
 use crate::engine::{Engine, Generation};
 use crate::error::{LockError, StoreError};
-use crate::ids::{Name, OwnerId};
+use crate::ids::{Name, OwnerId, Token};
 use crate::lock::Guard;
 use crate::options::{ClientOptions, Plan};
 use crate::protocol::line::{Line, Step, Waiter};
-use crate::protocol::op::{Claim, Lease, Reply};
+use crate::protocol::model::fair::Heartbeat;
+use crate::protocol::op::{self, Claim, Kind, Lease, Reply};
 use crate::protocol::renewal::Renewals;
+use crate::protocol::seats::SeatId;
 use crate::runtime;
 use crate::testing::Busy;
 use crate::time::{BootTime, Clock, ServerClock};
@@ -61,6 +64,8 @@ pub(crate) struct Shared {
     itself: Weak<Shared>,
     table: Mutex<Table>,
     tasks: UnboundedSender<Job>,
+    /// Which connection brings messages about grants.
+    pub(super) ear: tokio::sync::Mutex<Option<Generation>>,
     /// Rings when the driver has to wake up earlier than it had planned.
     pub(crate) alarm: Notify,
 }
@@ -86,15 +91,37 @@ pub(crate) enum Task {
     Unlisten(Name),
     /// Try for the head of a line.
     Attempt(Name, Claim, Arc<Trail>),
+    /// Keep the seats for a fair lock.
+    Beat(Name, Heartbeat),
+    /// Queue for one who lost its place.
+    QueueAnew(QueueAnew),
+    /// The connection that brings messages about grants is gone: a new one.
+    HearGrants,
+    /// Redisson is about, too: hear what it tells these waiters.
+    HearJava(Name, Vec<OwnerId>),
+    /// This one waits no more.
+    StopHearingJava(Name, OwnerId),
     /// Finish what is queued, then end.
     Close(oneshot::Sender<()>),
     /// The last handle is gone: the same, and nobody waits for it.
     Quit,
 }
 
+/// How to queue for one who lost its place.
+#[derive(Debug)]
+pub(crate) struct QueueAnew {
+    pub(crate) seat: SeatId,
+    pub(crate) wish: Wish,
+    pub(crate) claim: Claim,
+    pub(crate) ticket: Option<op::Ticket>,
+    /// Ends when it is not to be queued for any more.
+    pub(crate) gone: oneshot::Receiver<()>,
+}
+
 /// Whose claim to clean up after.
 #[derive(Debug)]
 pub(crate) struct CleanUp {
+    pub(crate) kind: Kind,
     pub(crate) name: Name,
     pub(crate) owner: OwnerId,
     pub(crate) trail: Arc<Trail>,
@@ -118,6 +145,14 @@ pub(crate) enum Then {
 pub(crate) struct Table {
     pub(crate) lines: HashMap<Name, LineEntry>,
     pub(crate) line_timers: BTreeSet<(BootTime, Name)>,
+    /// Those who wait for fair locks.
+    pub(crate) seats: HashMap<Name, SeatsEntry>,
+    pub(crate) seat_timers: BTreeSet<(BootTime, Name)>,
+    pub(crate) next_seat: SeatId,
+    /// For which lock an owner waits.
+    pub(crate) sitting: HashMap<OwnerId, Name>,
+    /// Those who are being queued for anew. Forgotten, and nothing more is sent for them.
+    pub(crate) queueing_anew: HashMap<OwnerId, oneshot::Sender<()>>,
     pub(crate) renewals: Renewals,
     pub(crate) holds: HashMap<OwnerId, Weak<Hold>>,
     /// When the driver wakes up by itself.
@@ -140,6 +175,8 @@ pub(crate) struct LineEntry {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) tell: oneshot::Sender<Result<Guard, Refusal>>,
+    /// For one who watches its place in line.
+    pub(crate) place: Option<watch::Sender<u64>>,
     pub(crate) wish: Wish,
 }
 
@@ -154,6 +191,7 @@ pub(crate) enum Refusal {
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) core: Arc<Core>,
+    pub(crate) kind: Kind,
     pub(crate) name: Name,
     pub(crate) plan: Plan,
     pub(crate) trail: Arc<Trail>,
@@ -171,10 +209,15 @@ impl Shared {
         let table = Table {
             lines: HashMap::new(),
             line_timers: BTreeSet::new(),
+            seats: HashMap::new(),
+            seat_timers: BTreeSet::new(),
+            sitting: HashMap::new(),
             renewals: Renewals::default(),
             holds: HashMap::new(),
             driver_sleeps_until: None,
             ringing: None,
+            next_seat: SeatId(0),
+            queueing_anew: HashMap::new(),
             deaf_up_to: Generation(0),
             closed: false,
         };
@@ -189,6 +232,7 @@ impl Shared {
             next_number: AtomicU64::new(1),
             table: Mutex::new(table),
             tasks,
+            ear: tokio::sync::Mutex::new(None),
             alarm: Notify::new(),
         })
     }
@@ -263,12 +307,13 @@ impl Shared {
         table: &mut Table,
         wish: &Wish,
         owner: &OwnerId,
-        reply: &Reply,
+        token: Token,
+        lease: Lease,
         sent: BootTime,
     ) -> Guard {
         let sure_until =
-            table.renewals.insert(owner.clone(), wish.name.clone(), wish.plan, sent, reply.lease);
-        let hold = Arc::new(Hold::new(wish.clone(), owner.clone(), reply.token, sent, sure_until));
+            table.renewals.insert(owner.clone(), wish.name.clone(), wish.plan, sent, lease);
+        let hold = Arc::new(Hold::new(wish.clone(), owner.clone(), token, sent, sure_until));
         table.holds.insert(owner.clone(), Arc::downgrade(&hold));
         self.wake_driver(table);
         Guard::first(hold)
@@ -287,6 +332,7 @@ impl Shared {
         let waiter = table.lines.get_mut(name).and_then(|entry| entry.line.leave(&claim.owner));
         let Some(Waiter { ticket, .. }) = waiter else {
             return self.queue(Task::CleanUp(CleanUp {
+                kind: Kind::Plain,
                 name: name.clone(),
                 owner: claim.owner.clone(),
                 trail: Arc::default(),
@@ -294,7 +340,8 @@ impl Shared {
                 then: Then::Free,
             }));
         };
-        let guard = self.enter_hold(table, &ticket.wish, &claim.owner, reply, sent);
+        let Reply { token, lease, .. } = *reply;
+        let guard = self.enter_hold(table, &ticket.wish, &claim.owner, token, lease, sent);
         // A receiver that is gone drops the guard, and that gives the lock back.
         ticket.tell.send(Ok(guard)).ok();
     }
@@ -319,6 +366,7 @@ impl Shared {
     pub(crate) fn clean_up_after(&self, wish: &Wish, claim: &Claim) {
         if wish.trail.risky_until() > self.server_clock.at(self.clock.now()) {
             self.queue(Task::CleanUp(CleanUp {
+                kind: wish.kind,
                 name: wish.name.clone(),
                 owner: claim.owner.clone(),
                 trail: wish.trail.clone(),
@@ -354,8 +402,8 @@ impl Table {
     /// How long the driver may sleep.
     pub(crate) fn next_event(&self) -> Option<BootTime> {
         let line = self.line_timers.first().map(|(at, _)| *at);
-        let renewal = self.renewals.next();
-        line.into_iter().chain(renewal).min()
+        let seats = self.seat_timers.first().map(|(at, _)| *at);
+        line.into_iter().chain(seats).chain(self.renewals.next()).min()
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{Generation, Page, Renewed, Wake, WakeSender};
+use super::{Found, Generation, Grant, Page, Renewed, Rules, Wake, WakeSender};
 use crate::ids::Name;
+use crate::protocol::model::fair::{self, Beaten, Context, Heartbeat};
 use crate::protocol::model::reentrant::{self, LockState, Message};
 use crate::protocol::op::{Heard, Op, Renew, Reply};
 use crate::protocol::pattern::Pattern;
@@ -16,26 +17,67 @@ use crate::time::{Clock, ServerTime};
 #[derive(Debug)]
 pub(crate) struct Engine {
     store: Arc<Store>,
+    client: String,
     subscriber: u64,
     wake: WakeSender,
 }
 
 impl Engine {
-    pub(crate) fn new(store: Arc<Store>, wake: WakeSender) -> Self {
+    pub(crate) fn new(store: Arc<Store>, client: &str, wake: WakeSender) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { store, subscriber: NEXT.fetch_add(1, Ordering::Relaxed), wake }
+        let subscriber = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { store, client: client.to_owned(), subscriber, wake }
     }
 
-    pub(crate) fn call(&self, name: &Name, op: &Op, expires: ServerTime) -> Reply {
+    pub(crate) fn call(&self, rules: Rules, name: &Name, op: &Op, expires: ServerTime) -> Reply {
         let mut tables = self.store.tables();
         let now = self.store.clock.wall();
         let mut lock = tables.locks.remove(name).unwrap_or_default();
-        let (mut reply, message) = reentrant::apply(&mut lock, op, expires, now);
+        let (mut reply, message) = match rules {
+            Rules::Plain => reentrant::apply(&mut lock, op, expires, now),
+            Rules::Fair { waiter_ttl_ms } => {
+                let hears = |client: &str| tables.ears.contains_key(client);
+                let context = self.context(now, expires, waiter_ttl_ms, &hears);
+                fair::apply(&mut lock, op, &context)
+            }
+        };
         tables.put_back(name, lock, now);
-        if message == Message::Free {
-            reply.heard = Heard::By(tables.publish(name, &self.store.clock));
-        }
+        reply.heard = tables.tell(name, message, &self.store.clock);
         reply
+    }
+
+    pub(crate) fn beat(
+        &self,
+        waiter_ttl_ms: u64,
+        name: &Name,
+        beat: &Heartbeat,
+        expires: ServerTime,
+    ) -> Beaten {
+        let mut tables = self.store.tables();
+        let now = self.store.clock.wall();
+        let mut lock = tables.locks.remove(name).unwrap_or_default();
+        let hears = |client: &str| tables.ears.contains_key(client);
+        let context = self.context(now, expires, waiter_ttl_ms, &hears);
+        let (beaten, message) = fair::beat(&mut lock, beat, &context);
+        tables.put_back(name, lock, now);
+        tables.tell(name, message, &self.store.clock);
+        beaten
+    }
+
+    fn context<'a>(
+        &'a self,
+        now: ServerTime,
+        expires: ServerTime,
+        waiter_ttl_ms: u64,
+        hears: &'a dyn Fn(&str) -> bool,
+    ) -> Context<'a> {
+        Context { now, expires, waiter_ttl_ms, client: &self.client, hears }
+    }
+
+    pub(crate) fn hear_grants(&self) -> Generation {
+        let mut tables = self.store.tables();
+        tables.ears.insert(self.client.clone(), self.wake.clone());
+        Generation(1)
     }
 
     pub(crate) fn renew(&self, items: &[Renew], expires: ServerTime) -> Renewed {
@@ -56,8 +98,10 @@ impl Engine {
     /// All of them: nobody else has to wait for long.
     pub(crate) fn names(&self, pattern: &Pattern) -> Page {
         let tables = self.store.tables();
-        let matching = tables.locks.keys().filter(|name| pattern.matches(name.as_bytes()));
-        Page { names: matching.cloned().collect(), next: None }
+        let matching = tables.locks.iter().filter(|(name, _)| pattern.matches(name.as_bytes()));
+        let found = matching
+            .map(|(name, lock)| Found { name: name.clone(), queued: Some(lock.queue.list.len()) });
+        Page { found: found.collect(), next: None }
     }
 
     pub(crate) fn wall(&self) -> ServerTime {
@@ -86,6 +130,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         let mut tables = self.store.tables();
+        tables.ears.remove(&self.client);
         tables.subscribers.retain(|_, subscribers| {
             subscribers.remove(&self.subscriber);
             !subscribers.is_empty()
@@ -104,6 +149,8 @@ pub(crate) struct Store {
 struct Tables {
     locks: HashMap<Name, LockState>,
     subscribers: HashMap<Name, HashMap<u64, WakeSender>>,
+    /// The clients that hear of grants.
+    ears: HashMap<String, WakeSender>,
     /// Sweep when there are this many locks: expired ones are found only when somebody asks.
     sweep_at: usize,
 }
@@ -136,7 +183,8 @@ impl Store {
         let now = self.clock.wall();
         let mut tables = self.tables();
         tables.locks.values_mut().for_each(|lock| lock.expire(now));
-        tables.locks.values().filter(|lock| lock.hold.is_some()).count() + tables.subscribers.len()
+        let in_use = |lock: &&LockState| lock.hold.is_some() || !lock.queue.is_empty();
+        tables.locks.values().filter(in_use).count() + tables.subscribers.len()
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -158,12 +206,23 @@ impl Tables {
         }
     }
 
-    fn publish(&self, name: &Name, clock: &Clock) -> u64 {
-        let Some(subscribers) = self.subscribers.get(name) else { return 0 };
-        let send = |sender: &&WakeSender| {
-            sender.send(Wake::Message(name.clone(), Busy::new(clock))).is_ok()
+    fn tell(&self, name: &Name, message: Message, clock: &Clock) -> Heard {
+        let send = |sender: &WakeSender, wake: Wake| sender.send(wake).is_ok();
+        let heard = match message {
+            // Java has no way into this store.
+            Message::None | Message::Call(_) => 0,
+            Message::Free => {
+                let subscribers = self.subscribers.get(name).into_iter().flat_map(HashMap::values);
+                let news = || Wake::Message(name.clone(), Busy::new(clock));
+                subscribers.filter(|sender| send(sender, news())).count()
+            }
+            Message::Grant { owner, token, granted_ms } => {
+                let ear = self.ears.get(fair::client_of(&owner));
+                let grant = Grant { owner, token, granted_ms };
+                usize::from(ear.is_some_and(|ear| send(ear, Wake::Grant(grant, Busy::new(clock)))))
+            }
         };
-        subscribers.values().filter(send).count() as u64
+        Heard::By(heard as u64)
     }
 }
 

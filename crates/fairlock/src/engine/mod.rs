@@ -12,7 +12,8 @@ pub(crate) mod redis;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::ids::Name;
+use crate::ids::{Name, OwnerId, Token};
+use crate::protocol::model::fair::{Beaten, Heartbeat};
 use crate::protocol::op::{Lease, Op, Renew, Reply, State};
 use crate::protocol::pattern::Pattern;
 use crate::testing::Busy;
@@ -26,6 +27,13 @@ pub(crate) enum Engine {
     Embedded(Box<embedded::Engine>),
     #[cfg(feature = "redis")]
     Redis(Box<redis::Engine>),
+}
+
+/// The rules that an operation follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    Plain,
+    Fair { waiter_ttl_ms: u64 },
 }
 
 /// On which way a request travels.
@@ -44,8 +52,18 @@ pub(crate) enum Lane {
 pub(crate) enum Wake {
     /// This lock may have come free.
     Message(Name, #[allow(dead_code, reason = "held, not read")] Busy),
+    /// This owner, a waiter of this client, has the lock.
+    Grant(Grant, #[allow(dead_code, reason = "held, not read")] Busy),
     /// All subscriptions up to this generation are gone.
     Deaf(Generation),
+}
+
+/// What a message says about a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) owner: OwnerId,
+    pub(crate) token: Token,
+    pub(crate) granted_ms: u64,
 }
 
 /// Numbers the wake-up connections of a client one after the other.
@@ -62,9 +80,17 @@ pub(crate) struct Cursor(pub(crate) u64);
 /// Some of the names that may belong to locks.
 #[derive(Debug)]
 pub(crate) struct Page {
-    pub(crate) names: Vec<Name>,
+    pub(crate) found: Vec<Found>,
     /// `None` if these were the last.
     pub(crate) next: Option<Cursor>,
+}
+
+/// A name that may belong to a lock.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) name: Name,
+    /// How many entries its queue has; `None` if the store does not say.
+    pub(crate) queued: Option<usize>,
 }
 
 /// The answer to a batch of renewals.
@@ -80,16 +106,45 @@ impl Engine {
     pub(crate) async fn call(
         &self,
         lane: Lane,
+        rules: Rules,
         name: &Name,
         op: &Op,
         expires: ServerTime,
     ) -> Result<Reply, StoreError> {
         match self {
-            Self::Memory(engine) => Ok(engine.call(name, op, expires)),
+            Self::Memory(engine) => Ok(engine.call(rules, name, op, expires)),
             #[cfg(feature = "embedded")]
-            Self::Embedded(engine) => engine.call(name, op, expires).await,
+            Self::Embedded(engine) => engine.call(rules, name, op, expires).await,
             #[cfg(feature = "redis")]
-            Self::Redis(engine) => engine.call(lane, name, op, expires).await,
+            Self::Redis(engine) => engine.call(lane, rules, name, op, expires).await,
+        }
+    }
+
+    /// Sends one copy of the heartbeat of those who wait for a fair lock.
+    pub(crate) async fn beat(
+        &self,
+        waiter_ttl_ms: u64,
+        name: &Name,
+        beat: &Heartbeat,
+        expires: ServerTime,
+    ) -> Result<Beaten, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.beat(waiter_ttl_ms, name, beat, expires)),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.beat(waiter_ttl_ms, name, beat, expires).await,
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.beat(waiter_ttl_ms, name, beat, expires).await,
+        }
+    }
+
+    /// Asks for [`Wake::Grant`]s; they come from now on until [`Wake::Deaf`].
+    pub(crate) async fn hear_grants(&self) -> Result<Generation, StoreError> {
+        match self {
+            Self::Memory(engine) => Ok(engine.hear_grants()),
+            #[cfg(feature = "embedded")]
+            Self::Embedded(_) => Ok(Generation(u64::MAX)),
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.hear_grants().await,
         }
     }
 
@@ -157,6 +212,49 @@ impl Engine {
             Self::Embedded(engine) => engine.unsubscribe(name).await,
             #[cfg(feature = "redis")]
             Self::Redis(engine) => engine.unsubscribe(name).await,
+        }
+    }
+
+    /// Asks for what Redisson tells this waiter, as [`Wake::Message`]s.
+    pub(crate) async fn hear_java(
+        &self,
+        name: &Name,
+        owner: &OwnerId,
+    ) -> Result<Generation, StoreError> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.hear_java(name, owner).await,
+            _ => {
+                let _ = (name, owner);
+                Ok(Generation(1))
+            }
+        }
+    }
+
+    /// Ends what [`Self::hear_java`] began.
+    pub(crate) async fn stop_hearing_java(
+        &self,
+        name: &Name,
+        owner: &OwnerId,
+    ) -> Result<(), StoreError> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(engine) => engine.stop_hearing_java(name, owner).await,
+            _ => {
+                let _ = (name, owner);
+                Ok(())
+            }
+        }
+    }
+
+    /// Nobody of this client waits for this fair lock any more.
+    pub(crate) fn stop_awaiting(&self, name: &Name) {
+        match self {
+            #[cfg(feature = "embedded")]
+            Self::Embedded(engine) => engine.stop_awaiting(name),
+            _ => {
+                let _ = name;
+            }
         }
     }
 

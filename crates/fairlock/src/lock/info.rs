@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::ids::{Name, OwnerId, Token};
-use crate::protocol::op::{Lease, Reply};
+use crate::protocol::op::{Kind, Lease, Reply, Waiting};
+use crate::time::ServerTime;
 
 /// A lock as it stands in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +25,33 @@ pub struct Info {
     pub token: Option<Token>,
     /// Who that is, if it is a fairlock client.
     pub holder: Option<Holder>,
+    /// Who waits for it, in the order of service; `None` for a kind of lock whose waiters are not
+    /// stored.
+    pub waiters: Option<Vec<Waiter>>,
+    /// How many are in its queue; `None` if the queue was not looked at, as by a plain lock. In a list
+    /// ([`Client::list`](crate::Client::list)) every lock has it where the store says it.
+    pub queued: Option<usize>,
+}
+
+/// Somebody in the queue of a fair lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// The waiter as it stands in the store.
+    pub owner: OwnerId,
+    /// How long it has waited; `None` for one of Redisson, which does not say.
+    pub waited: Option<Duration>,
+    /// Whether it counts as alive: a fairlock waiter that has shown so lately, or one of Redisson
+    /// whose time is not over.
+    pub alive: bool,
 }
 
 impl Info {
-    pub(crate) fn from_reply(name: &Name, reply: &Reply) -> Self {
+    pub(crate) fn from_reply(kind: Kind, name: &Name, reply: &Reply) -> Self {
         let details = reply.details.clone().unwrap_or_default();
+        let now = reply.server_time;
+        let waiters: Vec<_> =
+            details.waiters.iter().map(|waiter| Waiter::seen(waiter, now)).collect();
         let field = details.fields.into_iter().next();
         let owner = field.as_ref().map(|(owner, _)| OwnerId::new(owner.as_str()));
         let record = details.record;
@@ -51,6 +74,8 @@ impl Info {
             },
             holder,
             owner,
+            queued: (kind == Kind::Fair).then_some(waiters.len()),
+            waiters: (kind == Kind::Fair).then_some(waiters),
         }
     }
 
@@ -64,6 +89,18 @@ impl Info {
             uuid::Uuid::try_parse(client).is_ok() && number.parse::<i64>().is_ok()
         };
         self.holds > 0 && owner.as_str().rsplit_once(':').is_some_and(is_owner)
+    }
+}
+
+impl Waiter {
+    fn seen(waiting: &Waiting, now: ServerTime) -> Self {
+        let Waiting { owner, score, place } = waiting;
+        let alive = match place {
+            Some((_, deadline)) => *deadline >= now,
+            None => !owner.is_fairlock() && score.is_some_and(|score| score > now.as_ms()),
+        };
+        let waited = place.map(|(ticket, _)| Duration::from_micros(now.0.saturating_sub(ticket.0)));
+        Self { owner: owner.clone(), waited, alive }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::client::shared::Core;
 use crate::error::LockError;
 use crate::ids::Name;
 use crate::options::Options;
+use crate::protocol::op::Kind;
 
 /// Somebody who can hold locks more than once: a request, a job, an actor.
 ///
@@ -20,8 +21,10 @@ use crate::options::Options;
 /// owner holds already, instead of waiting for itself.
 #[derive(Clone, Debug, Default)]
 pub struct Owner {
-    holds: Arc<Mutex<HashMap<Name, Arc<Slot>>>>,
+    holds: Arc<Mutex<HashMap<LockKey, Arc<Slot>>>>,
 }
+
+type LockKey = (Kind, Name);
 
 /// The current hold of one lock. One at a time tries for it: else two tasks of one owner would
 /// wait for each other.
@@ -36,12 +39,13 @@ impl Owner {
     pub(crate) async fn lock(
         &self,
         core: &Arc<Core>,
+        kind: Kind,
         name: &Name,
         options: &Options,
         waits: bool,
     ) -> Result<Option<Guard>, LockError> {
         let started = core.clock.now();
-        let slot = self.slot(name);
+        let slot = self.slot(kind, name);
         let mut current = match waits {
             true => wait_for(&slot, core, name, options.wait).await?,
             false => match slot.try_lock() {
@@ -60,20 +64,20 @@ impl Owner {
                 Err(error) => return Err(error),
             }
         }
-        let guard = acquire(core, name, options, waits).await?;
+        let guard = acquire(core, kind, name, options, waits).await?;
         if let Some(guard) = &guard {
             *current = Arc::downgrade(guard.hold());
         }
         Ok(guard)
     }
 
-    fn slot(&self, name: &Name) -> Arc<Slot> {
+    fn slot(&self, kind: Kind, name: &Name) -> Arc<Slot> {
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         holds.retain(|_, slot| {
             let in_use = Arc::strong_count(slot) > 1;
             in_use || slot.try_lock().is_ok_and(|hold| hold.strong_count() > 0)
         });
-        holds.entry(name.clone()).or_default().clone()
+        holds.entry((kind, name.clone())).or_default().clone()
     }
 }
 

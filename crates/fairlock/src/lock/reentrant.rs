@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::handle::Handle;
 use super::{Guard, Info, Owner};
-use crate::client::acquire::{acquire, inspect};
 use crate::client::shared::Core;
-use crate::engine::Lane;
-use crate::error::{InvalidName, LockError, StoreError, StoreErrorKind};
+use crate::error::{InvalidName, LockError};
 use crate::ids::Name;
 use crate::options::Options;
-use crate::protocol::op::{Op, State};
+use crate::protocol::op::Kind;
 
 /// A lock by its name. Cheap to make and to clone: nothing is sent until it is used.
 ///
@@ -21,15 +20,11 @@ use crate::protocol::op::{Op, State};
 /// that the same task holds waits for ever. To enter again use [`Guard::reenter`], or lock as an
 /// [`Owner`].
 #[derive(Clone)]
-pub struct Lock {
-    core: Arc<Core>,
-    name: Result<Name, InvalidName>,
-    options: Options,
-}
+pub struct Lock(Handle);
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, name: Result<Name, InvalidName>) -> Self {
-        Self { core, name, options: Options::new() }
+        Self(Handle::new(core, Kind::Plain, name))
     }
 
     /// The same lock with other options.
@@ -45,7 +40,7 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn with(&self, options: Options) -> Self {
-        Self { options, ..self.clone() }
+        Self(self.0.with(options))
     }
 
     /// Waits until the lock is ours, or until the `wait` of the options has passed.
@@ -58,8 +53,7 @@ impl Lock {
     /// Dropping the future leaves the line and undoes what was sent: no lock and no waiter stays
     /// behind. The driver cleans up in the background. A place in the line is lost.
     pub async fn lock(&self) -> Result<Guard, LockError> {
-        let guard = acquire(&self.core, self.name()?, &self.options, true).await?;
-        Ok(guard.expect("a waiting acquire ends with a guard or an error"))
+        self.0.lock().await
     }
 
     /// Takes the lock if it is free and nobody of this process waits for it; never waits.
@@ -70,7 +64,7 @@ impl Lock {
     /// # Cancel safety
     /// As [`Self::lock`].
     pub async fn try_lock(&self) -> Result<Option<Guard>, LockError> {
-        acquire(&self.core, self.name()?, &self.options, false).await
+        self.0.try_lock().await
     }
 
     /// As [`Self::lock`], but as this owner, which enters again if it holds the lock already.
@@ -81,8 +75,7 @@ impl Lock {
     /// # Cancel safety
     /// As [`Self::lock`]; a hold that the owner had before stays.
     pub async fn lock_as(&self, owner: &Owner) -> Result<Guard, LockError> {
-        let guard = owner.lock(&self.core, self.name()?, &self.options, true).await?;
-        Ok(guard.expect("a waiting acquire ends with a guard or an error"))
+        self.0.lock_as(owner).await
     }
 
     /// As [`Self::try_lock`], but as this owner, which enters again if it holds the lock already.
@@ -93,7 +86,7 @@ impl Lock {
     /// # Cancel safety
     /// As [`Self::lock_as`].
     pub async fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, LockError> {
-        owner.lock(&self.core, self.name()?, &self.options, false).await
+        self.0.try_lock_as(owner).await
     }
 
     /// Who holds the lock, since when and for how long.
@@ -104,7 +97,7 @@ impl Lock {
     /// # Cancel safety
     /// Only looks; dropping the future changes nothing.
     pub async fn inspect(&self) -> Result<Info, LockError> {
-        inspect(&self.core, self.name()?, self.core.patience()).await
+        self.0.inspect().await
     }
 
     /// Whether anybody holds the lock.
@@ -129,37 +122,12 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future may leave the lock broken or not.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
-        let core = &self.core;
-        let (trail, until) = (Default::default(), core.patience());
-        let mut tried = None;
-        // Breaks the hold that is there now: a copy that comes late finds another one, or none.
-        while let Some(owner) = inspect(core, self.name()?, until).await?.owner {
-            if tried.as_ref() == Some(&owner) {
-                // Still there although it holds nothing: what is shown of it is not its name.
-                return Err(StoreError::new(StoreErrorKind::WrongType).into());
-            }
-            tried = Some(owner.clone());
-            let op = Op::Release { owner, remaining: 0, next: None };
-            let answered = core.call(Lane::Caller, self.name()?, &op, &trail, until).await?;
-            if answered.reply.state == State::Released || answered.copies > 1 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn name(&self) -> Result<&Name, InvalidName> {
-        self.name.as_ref().map_err(Clone::clone)
+        self.0.force_unlock().await
     }
 }
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { core, name, options } = self;
-        f.debug_struct("Lock")
-            .field("store", &core.engine.address())
-            .field("name", name)
-            .field("options", options)
-            .finish()
+        self.0.debug("Lock", f)
     }
 }

@@ -329,9 +329,9 @@ const LONGEST_STREAK: Duration = Duration::from_millis(20);
 const STAND_BACK: Duration = Duration::from_millis(5);
 /// A look right after the moment a watchdog would have renewed the lease finds the new lease; a
 /// look right before it would have to be repeated soon.
-const GRACE: Duration = Duration::from_millis(10);
+pub(super) const GRACE: Duration = Duration::from_millis(10);
 /// A lock without end is nobody's plan; look from time to time.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 /// Busy locks are contended again soon: keep the ear open for a moment.
 const LINGER: Duration = Duration::from_secs(1);
 

@@ -5,8 +5,12 @@
 //! what lets the same code be an engine, the oracle of the Lua scripts and the subject of a
 //! simulation. `cargo xtask check` keeps it so.
 
+#[cfg(test)]
+mod checked;
 pub(crate) mod line;
 pub(crate) mod model;
 pub(crate) mod op;
 pub(crate) mod pattern;
 pub(crate) mod renewal;
+pub(crate) mod seat;
+pub(crate) mod seats;

@@ -5,11 +5,23 @@ use std::sync::Arc;
 use crate::ids::{Name, OwnerId, Token};
 use crate::time::ServerTime;
 
+/// Which rules a lock follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Whoever is first when it comes free.
+    Plain,
+    /// First come, first served.
+    Fair,
+}
+
 /// One operation on one lock. Every one can be sent again without doing harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Take the lock if it is free. Taken already by this owner: says so again.
     Acquire(Claim),
+    /// The fair lock's way to acquire: take it, or queue for it. One that comes back brings the
+    /// ticket of its first time. Queued already: says so again.
+    Queue { claim: Claim, ticket: Option<Ticket> },
     /// Set the hold count of the owner, which must hold the lock, and raise its lease.
     Reenter { owner: OwnerId, count: u32, lease_ms: u64 },
     /// Set the hold count of the owner to `remaining`. At zero the lock is free, and goes on to
@@ -18,6 +30,10 @@ pub(crate) enum Op {
     /// Tell who holds the lock.
     Inspect,
 }
+
+/// Server time of a first enqueue, in us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket(pub(crate) u64);
 
 /// Who wants a lock, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,12 +69,14 @@ pub(crate) struct Reply {
     pub(crate) grantee: Option<OwnerId>,
     /// How many subscribers heard that the lock is free.
     pub(crate) heard: Heard,
+    /// Only of the fair lock: whether Redisson holds it or waits for it, too.
+    pub(crate) foreign: bool,
     /// Only for [`Op::Inspect`].
     pub(crate) details: Option<Details>,
 }
 
 /// What an operation found or did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum State {
     /// The request came after its own expiry: nothing was done.
     Late,
@@ -72,12 +90,21 @@ pub(crate) enum State {
     NotHeld,
     /// Nobody holds the lock.
     Free,
+    /// The asking owner waits in the store's queue.
+    Queued,
 }
 
 impl State {
     /// The numbers that the scripts use.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Late, Self::Held, Self::Busy, Self::Released, Self::NotHeld, Self::Free];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Late,
+        Self::Held,
+        Self::Busy,
+        Self::Released,
+        Self::NotHeld,
+        Self::Free,
+        Self::Queued,
+    ];
 
     pub(crate) fn from_number(number: i64) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
@@ -121,10 +148,22 @@ pub(crate) struct Details {
     pub(crate) fields: Vec<(String, String)>,
     /// The record of the last fairlock grant, which may be of an earlier holder.
     pub(crate) record: Option<Record>,
+    /// Only of the fair lock: its queue, in the order of service.
+    pub(crate) waiters: Vec<Waiting>,
+}
+
+/// One entry of a fair lock's queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) owner: OwnerId,
+    /// Until when Java waits for it, in ms.
+    pub(crate) score: Option<u64>,
+    /// When it queued first, and when it counts as dead. Only fairlock waiters have one.
+    pub(crate) place: Option<(Ticket, ServerTime)>,
 }
 
 /// The record of a grant: the last token drawn and who drew it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     pub(crate) token: Token,
     pub(crate) owner: OwnerId,

@@ -26,11 +26,21 @@ struct Entry {
     name: Name,
     plan: Plan,
     count: u32,
+    renewed: Renewed,
     sure_until: BootTime,
     /// Not to be held longer than this.
     last_moment: Option<BootTime>,
     attention_at: BootTime,
     in_flight: bool,
+}
+
+/// Whether the watchdog renews a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewed {
+    Never,
+    /// A fixed lease that was granted for a part of it, until its owner shows that it lives.
+    Once,
+    Always,
 }
 
 /// What a confirmation means for the guard.
@@ -52,18 +62,31 @@ impl Renewals {
         sent: BootTime,
         lease: Lease,
     ) -> BootTime {
-        let last_moment = plan.max_hold.map(|max_hold| sent.plus(max_hold));
+        let in_part = matches!(lease, Lease::Ms(left) if left < plan.lease_ms / 2);
+        let renewed = match (plan.renewed, in_part) {
+            (true, _) => Renewed::Always,
+            (false, true) => Renewed::Once,
+            (false, false) => Renewed::Never,
+        };
+        let fixed_ms = (renewed == Renewed::Once).then_some(plan.lease_ms);
+        let longest = plan.max_hold.into_iter().chain(fixed_ms.map(Duration::from_millis)).min();
+        let last_moment = longest.map(|longest| sent.plus(longest));
         let sure_until = sure_until(sent, lease, &plan, last_moment);
         let mut entry = Entry {
             name,
             plan,
             count: 1,
+            renewed,
             sure_until,
             last_moment,
             attention_at: sure_until,
             in_flight: false,
         };
-        entry.schedule(sent.plus(entry.period()));
+        let first = match lease {
+            Lease::Ms(left) => entry.period().min(Duration::from_millis(left) / 3),
+            Lease::None | Lease::Endless => entry.period(),
+        };
+        entry.schedule(sent.plus(first));
         self.agenda.insert((entry.attention_at, owner.clone()));
         self.holds.insert(owner, entry);
         sure_until
@@ -143,6 +166,9 @@ impl Renewals {
         if now >= entry.sure_until {
             return Some(Verdict::TooLate);
         }
+        if entry.renewed == Renewed::Once {
+            entry.renewed = Renewed::Never;
+        }
         let sure = sure_until(sent, lease, &entry.plan, entry.last_moment);
         entry.sure_until = entry.sure_until.max(sure);
         let (sure, next) = (entry.sure_until, sent.plus(entry.period()));
@@ -190,7 +216,7 @@ impl Entry {
 
     fn renewable(&self, at: BootTime) -> bool {
         let room = self.last_moment.is_none_or(|end| at < end && self.sure_until < end);
-        self.plan.renewed && !self.in_flight && room && at < self.sure_until
+        self.renewed != Renewed::Never && !self.in_flight && room && at < self.sure_until
     }
 
     fn period(&self) -> Duration {
@@ -221,7 +247,7 @@ fn sure_until(
         // Somebody removed the end of our lease; the next renewal sets it again.
         Lease::Endless => plan.lease_ms,
     };
-    let sure = sent.plus_ms(lease_ms).minus(margin(plan.lease_ms));
+    let sure = sent.plus_ms(lease_ms).minus(margin(lease_ms.min(plan.lease_ms)));
     last_moment.map_or(sure, |end| sure.min(end))
 }
 

@@ -5,7 +5,8 @@
 //! `false` without asking the store; `release` answers `released` or `lost ...`; `wait_lost`
 //! answers when the guard is lost; `loop NAME FILE ROUNDS` adds one to the number in a file so
 //! many times, each time under the lock, and answers `done`; `keep NAME` takes one more lock for good
-//! and answers `kept`; `fill FILE` writes until the disk is full; `remove FILE` removes it; `quit`
+//! and answers `kept`; `fair NAME COUNT` has so many wait in the queue of a fair lock, answers `asked`,
+//! and says `served` for each that got it, which is given back at once; `fill FILE` writes until the disk is full; `remove FILE` removes it; `quit`
 //! ends the process properly.
 
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -27,6 +28,14 @@ impl Actor {
     pub(crate) fn start(url: &str, lease: Duration) -> Self {
         let program = std::env::current_exe().expect("a running program has a file");
         Self::start_as(Command::new(program), url, lease)
+    }
+
+    /// The same, for fair locks: its waiters count as alive for so long without a sign of life.
+    pub(crate) fn start_fair(url: &str, waiter_ttl: Duration) -> Self {
+        let program = std::env::current_exe().expect("a running program has a file");
+        let mut command = Command::new(program);
+        command.env(WAITER_TTL, waiter_ttl.as_millis().to_string());
+        Self::start_as(command, url, Duration::from_secs(30))
     }
 
     /// The same through another program, such as one that gives it a small disk. It is called with
@@ -90,6 +99,16 @@ impl Actor {
         kill_process(pid, signal).expect("our own child takes signals");
     }
 
+    /// How long processors have worked for it, in steps of a hundredth of a second.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("the system tells about our own child");
+        // The name may have spaces in it. After it: the state, ten numbers, then user and system time.
+        let numbers = stat[stat.rfind(')').expect("a name in brackets") + 1..].split_whitespace();
+        let ticks = numbers.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
     /// Ends it with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("our own child can be killed");
@@ -110,7 +129,10 @@ fn play() {
     let Ok(url) = std::env::var(URL) else { return };
     let lease = std::env::var(LEASE).expect("set together").parse().expect("a number");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let builder = Client::builder(&url).lease(Duration::from_millis(lease));
+    let mut builder = Client::builder(&url).lease(Duration::from_millis(lease));
+    if let Ok(waiter_ttl) = std::env::var(WAITER_TTL) {
+        builder = builder.waiter_ttl(Duration::from_millis(waiter_ttl.parse().expect("a number")));
+    }
     let client = match runtime.block_on(builder.connect()) {
         Ok(client) => client,
         Err(error) => return say(&format!("error {error}")),
@@ -175,6 +197,21 @@ async fn obey(
             }
             Err(error) => format!("error {error}"),
         },
+        ["fair", name, count] => {
+            for _ in 0..count.parse().unwrap() {
+                let lock = client.fair_lock(name);
+                tokio::spawn(async move {
+                    match lock.lock().await {
+                        Ok(held) => {
+                            say("served");
+                            held.release().await.ok();
+                        }
+                        Err(error) => say(&format!("error {error}")),
+                    }
+                });
+            }
+            "asked".to_owned()
+        }
         ["fill", file] => {
             let mut file = std::fs::File::create(file).unwrap();
             loop {
@@ -198,4 +235,5 @@ fn say(answer: &str) {
 
 const URL: &str = "FAIRLOCK_ACTOR_URL";
 const LEASE: &str = "FAIRLOCK_ACTOR_LEASE_MS";
+const WAITER_TTL: &str = "FAIRLOCK_ACTOR_WAITER_TTL_MS";
 const MARK: &str = "actor> ";

@@ -133,8 +133,8 @@ impl Ground {
 
 /// When a future is dropped: after so many polls, at once or when it was woken once more.
 #[derive(Clone, Copy)]
-struct Cut {
-    polls: usize,
+pub(crate) struct Cut {
+    pub(crate) polls: usize,
     when_woken: bool,
 }
 
@@ -146,14 +146,14 @@ impl fmt::Display for Cut {
 }
 
 impl Cut {
-    fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         let cut = |polls| [false, true].map(|when_woken| Self { polls, when_woken });
         (0..=MOST_POLLS).flat_map(cut)
     }
 }
 
 /// A future that is polled by hand.
-struct Stepped<T> {
+pub(crate) struct Stepped<T> {
     future: Pin<Box<dyn Future<Output = T> + Send>>,
     bell: Arc<Bell>,
     output: Option<T>,
@@ -176,12 +176,12 @@ impl Wake for Bell {
 }
 
 impl<T> Stepped<T> {
-    fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Box::pin(future), bell: Arc::default(), output: None }
     }
 
     /// Polls so many times; it has to be woken in between, or seems not to be going to.
-    async fn poll(&mut self, times: usize) {
+    pub(crate) async fn poll(&mut self, times: usize) {
         let waker = Waker::from(self.bell.clone());
         for number in 0..times {
             if number > 0 {
@@ -198,7 +198,7 @@ impl<T> Stepped<T> {
     }
 
     /// Polls and drops; returns what has come until then.
-    async fn cut(mut self, cut: Cut) -> Option<T> {
+    pub(crate) async fn cut(mut self, cut: Cut) -> Option<T> {
         self.poll(cut.polls).await;
         if cut.when_woken && self.output.is_none() {
             self.bell.rung().await;

@@ -9,6 +9,7 @@ mod actor;
 mod cancel;
 mod conformance;
 mod embedded;
+mod fair;
 mod faults;
 mod patience;
 mod stores;

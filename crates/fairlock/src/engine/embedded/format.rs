@@ -1,8 +1,9 @@
 //! How a lock is written down: its name, its state, and who listens for its release.
 
 use crate::ids::{Name, OwnerId, Token};
+use crate::protocol::model::fair::{Place, Queue};
 use crate::protocol::model::reentrant::{Hold, LockState};
-use crate::protocol::op::Record;
+use crate::protocol::op::{Record, Ticket};
 use crate::time::ServerTime;
 
 /// What the store keeps under one key.
@@ -45,6 +46,10 @@ impl Entry {
         for listener in &self.listeners {
             put_bytes(&mut bytes, listener.as_bytes());
         }
+        put_flag(&mut bytes, !self.state.queue.is_empty());
+        if !self.state.queue.is_empty() {
+            put_queue(&mut bytes, &self.state.queue);
+        }
         bytes
     }
 
@@ -77,6 +82,9 @@ impl Entry {
         }
         let count = reader.number()?;
         let listeners = (0..count).map(|_| reader.text().map(str::to_owned)).collect::<Option<_>>();
+        if reader.flag()? {
+            state.queue = reader.queue()?;
+        }
         Some(Self { name: name.clone(), state, listeners: listeners? })
     }
 }
@@ -113,6 +121,28 @@ fn put_flag(bytes: &mut Vec<u8>, flag: bool) {
     bytes.push(u8::from(flag));
 }
 
+fn put_queue(bytes: &mut Vec<u8>, queue: &Queue) {
+    put_number(bytes, queue.list.len() as u64);
+    for owner in &queue.list {
+        put_bytes(bytes, owner.as_str().as_bytes());
+    }
+    put_number(bytes, queue.scores.len() as u64);
+    for (owner, score) in &queue.scores {
+        put_bytes(bytes, owner.as_str().as_bytes());
+        put_number(bytes, *score);
+    }
+    put_number(bytes, queue.places.len() as u64);
+    for (owner, place) in &queue.places {
+        put_bytes(bytes, owner.as_str().as_bytes());
+        put_number(bytes, place.ticket.0);
+        put_number(bytes, place.deadline.0);
+        put_number(bytes, place.lease_ms);
+        put_number(bytes, place.waits_ms);
+        put_bytes(bytes, place.identity.as_bytes());
+    }
+    put_number(bytes, queue.ends.map_or(0, |ends| ends.0));
+}
+
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -133,6 +163,29 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
+    fn queue(&mut self) -> Option<Queue> {
+        let mut queue = Queue::default();
+        for _ in 0..self.number()? {
+            queue.list.push_back(OwnerId::new(self.text()?));
+        }
+        for _ in 0..self.number()? {
+            queue.scores.insert(OwnerId::new(self.text()?), self.number()?);
+        }
+        for _ in 0..self.number()? {
+            let owner = OwnerId::new(self.text()?);
+            let place = Place {
+                ticket: Ticket(self.number()?),
+                deadline: ServerTime(self.number()?),
+                lease_ms: self.number()?,
+                waits_ms: self.number()?,
+                identity: self.text()?.into(),
+            };
+            queue.places.insert(owner, place);
+        }
+        queue.ends = Some(self.number()?).filter(|ends| *ends > 0).map(ServerTime);
+        Some(queue)
+    }
+
     fn flag(&mut self) -> Option<bool> {
         let (flag, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -141,7 +194,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Changes with every change of what stands in this file.
-const FORMAT: &[u8] = b"fairlock 1\n";
+const FORMAT: &[u8] = b"fairlock 2\n";
 
 #[cfg(test)]
 mod tests {
@@ -155,7 +208,20 @@ mod tests {
             since_ms: 9,
             identity: "4711\nhost\nprogram".into(),
         };
-        let state = LockState { hold: Some(hold), record: Some((record, ServerTime(99))) };
+        let place = Place {
+            ticket: Ticket(3),
+            deadline: ServerTime(8),
+            lease_ms: 4,
+            waits_ms: 7,
+            identity: "another".into(),
+        };
+        let queue = Queue {
+            list: ["a:2", "b:1"].map(OwnerId::new).into(),
+            scores: [(OwnerId::new("a:2"), 5)].into(),
+            places: [(OwnerId::new("a:2"), place)].into(),
+            ends: Some(ServerTime(6)),
+        };
+        let state = LockState { hold: Some(hold), record: Some((record, ServerTime(99))), queue };
         let listeners = vec!["b".to_owned(), "c".to_owned()];
         Entry { name: Name::new([0, 255]).unwrap(), state, listeners }
     }

@@ -25,11 +25,13 @@ use std::time::Duration;
 
 use self::alive::{DeathWatch, Life};
 use self::folder::explain;
+use self::format::Entry;
 use self::shard::Change;
 use self::store::{Place, Store};
-use super::{Generation, Page, Renewed, Wake, WakeSender};
+use super::{Generation, Page, Renewed, Rules, Wake, WakeSender};
 use crate::error::StoreError;
 use crate::ids::{Name, OwnerId};
+use crate::protocol::model::fair::{self, Beaten, Context, Heartbeat, client_of};
 use crate::protocol::model::reentrant::{self, LockState, Message};
 use crate::protocol::op::{Heard, Lease, Op, Renew, Reply, State};
 use crate::protocol::pattern::Pattern;
@@ -83,35 +85,90 @@ impl Engine {
 
     pub(crate) async fn call(
         &self,
+        rules: Rules,
         name: &Name,
         op: &Op,
         expires: ServerTime,
     ) -> Result<Reply, StoreError> {
         let presence = self.presence()?;
+        if matches!((rules, op), (Rules::Fair { .. }, Op::Queue { .. })) {
+            self.awaited().insert(name.as_bytes().to_vec(), name.clone());
+        }
         let place = Place::of(name);
         let (mut reply, message, listeners, holder) = presence
             .change(&place, |change| {
                 let now = presence.store.now();
-                let mut entry = change.load(&place, now)?;
-                let before = entry.state.clone();
-                presence.pass_over_dead(&mut entry.state, op);
-                let (reply, message) = reentrant::apply(&mut entry.state, op, expires, now);
-                if entry.state != before {
-                    change.save(&place, &entry)?;
-                }
-                let holder = entry.state.hold.map(|hold| hold.owner);
-                Ok((reply, message, entry.listeners, holder))
+                change.update(&place, now, |Entry { state, listeners, .. }| {
+                    presence.pass_over_dead(state, op);
+                    let (reply, message) = match rules {
+                        Rules::Plain => reentrant::apply(state, op, expires, now),
+                        Rules::Fair { waiter_ttl_ms } => {
+                            let hears = |client: &str| alive::is_alive(&presence.clients, client);
+                            let client = self.client.as_str();
+                            let context =
+                                Context { now, expires, waiter_ttl_ms, client, hears: &hears };
+                            fair::apply(state, op, &context)
+                        }
+                    };
+                    let is_free = message == Message::Free;
+                    let listeners = if is_free { listeners.clone() } else { Vec::new() };
+                    (reply, message, listeners, holder_of(state))
+                })
             })
             .await?;
-        if message == Message::Free {
-            reply.heard = Heard::By(self.tell(&presence, name, &listeners).await?);
+        match message {
+            Message::Free => {
+                reply.heard = Heard::By(self.tell(&presence, name, &listeners).await?);
+            }
+            // Who was granted the lock looks, and finds that it has it.
+            Message::Grant { owner, .. } => {
+                let heard = presence.send(client_of(&owner), name);
+                reply.heard = Heard::By(u64::from(heard));
+            }
+            Message::None | Message::Call(_) => {}
         }
-        if let (Op::Acquire(claim), Some(holder)) = (op, holder)
+        if let (Op::Acquire(claim) | Op::Queue { claim, .. }, Some(holder)) = (op, holder)
             && holder != claim.owner
         {
             self.wake_when_dead(&presence, &holder);
         }
         Ok(reply)
+    }
+
+    pub(crate) async fn beat(
+        &self,
+        waiter_ttl_ms: u64,
+        name: &Name,
+        beat: &Heartbeat,
+        expires: ServerTime,
+    ) -> Result<Beaten, StoreError> {
+        let presence = self.presence()?;
+        let place = Place::of(name);
+        let (beaten, message, holder) = presence
+            .change(&place, |change| {
+                let now = presence.store.now();
+                change.update(&place, now, |Entry { state, .. }| {
+                    presence.pass_over_dead(state, &Op::Inspect);
+                    let hears = |client: &str| alive::is_alive(&presence.clients, client);
+                    let client = self.client.as_str();
+                    let context = Context { now, expires, waiter_ttl_ms, client, hears: &hears };
+                    let (beaten, message) = fair::beat(state, beat, &context);
+                    (beaten, message, holder_of(state))
+                })
+            })
+            .await?;
+        if let Message::Grant { owner, .. } = message {
+            presence.send(client_of(&owner), name);
+        }
+        if let Some(holder) = holder {
+            self.wake_when_dead(&presence, &holder);
+        }
+        Ok(beaten)
+    }
+
+    /// Nobody of this client waits for this fair lock any more.
+    pub(crate) fn stop_awaiting(&self, name: &Name) {
+        self.awaited().remove(name.as_bytes());
     }
 
     pub(crate) async fn renew(
@@ -128,7 +185,11 @@ impl Engine {
         for shard in order.chunk_by(|a, b| places[*a].shard() == places[*b].shard()) {
             let renewed = presence.change(&places[shard[0]], |change| {
                 let now = presence.store.now();
-                let renew = |&index: &usize| change.renew(&places[index], &items[index], now);
+                let renew = |&index: &usize| {
+                    change.update(&places[index], now, |Entry { state, .. }| {
+                        reentrant::renew(state, &items[index], now)
+                    })
+                };
                 match now > expires {
                     true => Ok((now, None)),
                     false => {
@@ -185,12 +246,12 @@ impl Engine {
     /// The names of all locks that are held, or were not long ago.
     pub(crate) async fn names(&self, pattern: &Pattern) -> Result<Page, StoreError> {
         let presence = self.presence()?;
-        let mut names = Vec::new();
+        let mut found = Vec::new();
         for shard in presence.store.shards() {
-            names.extend(presence.retry(|| shard.try_names()).await?);
+            found.extend(presence.retry(|| shard.try_find_all()).await?);
         }
-        names.retain(|name| pattern.matches(name.as_bytes()));
-        Ok(Page { names, next: None })
+        found.retain(|found| pattern.matches(found.name.as_bytes()));
+        Ok(Page { found, next: None })
     }
 
     /// This client in the store; a new one if the directory was removed. Then what was held in it
@@ -213,12 +274,12 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let place = Place::of(name);
         let changed = presence.change(&place, |change| {
-            let mut entry = change.load(&place, presence.store.now())?;
-            entry.listeners.retain(|listener| *listener != self.client);
-            if listening {
-                entry.listeners.push(self.client.clone());
-            }
-            change.save(&place, &entry)
+            change.update(&place, presence.store.now(), |Entry { listeners, .. }| {
+                listeners.retain(|listener| *listener != self.client);
+                if listening {
+                    listeners.push(self.client.clone());
+                }
+            })
         });
         changed.await
     }
@@ -245,9 +306,9 @@ impl Engine {
         if !deaf.is_empty() {
             let place = Place::of(name);
             let removed = presence.change(&place, |change| {
-                let mut entry = change.load(&place, presence.store.now())?;
-                entry.listeners.retain(|listener| !deaf.contains(listener));
-                change.save(&place, &entry)
+                change.update(&place, presence.store.now(), |Entry { listeners, .. }| {
+                    listeners.retain(|listener| !deaf.contains(listener));
+                })
             });
             removed.await?;
         }
@@ -336,7 +397,7 @@ impl Presence {
     /// Somebody who asks for a lock does not wait for the lease of a dead holder.
     fn pass_over_dead(&self, lock: &mut LockState, op: &Op) {
         let asking = match op {
-            Op::Acquire(claim) => Some(&claim.owner),
+            Op::Acquire(claim) | Op::Queue { claim, .. } => Some(&claim.owner),
             Op::Release { next: Some(next), .. } => Some(&next.owner),
             Op::Inspect => None,
             Op::Reenter { .. } | Op::Release { next: None, .. } => return,
@@ -365,6 +426,10 @@ impl Drop for Presence {
     }
 }
 
+fn holder_of(lock: &LockState) -> Option<OwnerId> {
+    lock.hold.as_ref().map(|hold| hold.owner.clone())
+}
+
 /// Turns datagrams into wake-ups.
 async fn hear(receiver: UnixDatagram, names: Arc<Mutex<HashMap<Vec<u8>, Name>>>, wake: WakeSender) {
     let receiver = match tokio::net::UnixDatagram::from_std(receiver) {
@@ -391,11 +456,6 @@ fn wake_all(names: &Mutex<HashMap<Vec<u8>, Name>>, wake: &WakeSender) {
     for name in names.values() {
         wake.send(Wake::Message(name.clone(), Busy::new(&Clock::Os))).ok();
     }
-}
-
-/// The client that an owner belongs to.
-fn client_of(owner: &OwnerId) -> &str {
-    owner.as_str().rsplit_once(':').map_or(owner.as_str(), |(client, _)| client)
 }
 
 /// A short way to a socket, however deep its folder lies: their paths end at 108 bytes.

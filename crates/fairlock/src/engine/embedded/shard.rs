@@ -13,10 +13,8 @@ use super::gate::{Gate, Inside};
 use super::open::{MAP_BYTES, open};
 use super::room::Room;
 use super::store::Place;
+use crate::engine::Found;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::ids::Name;
-use crate::protocol::model::reentrant;
-use crate::protocol::op::{Lease, Renew, State};
 use crate::time::ServerTime;
 
 /// Some of the locks of a store, as this process sees them.
@@ -72,18 +70,20 @@ impl Shard {
         }
     }
 
-    /// The names of all locks; `None` if another process is inside.
-    pub(super) fn try_names(&self) -> Result<Option<Vec<Name>>, StoreError> {
+    /// All locks; `None` if another process is inside.
+    pub(super) fn try_find_all(&self) -> Result<Option<Vec<Found>>, StoreError> {
         let Some(_inside) = self.enter()? else { return Ok(None) };
         let txn = self.env.read_txn().map_err(|error| self.translate(error))?;
-        let mut names = Vec::new();
+        let mut found = Vec::new();
         for item in self.locks.iter(&txn).map_err(|error| self.translate(error))? {
             let (key, value) = item.map_err(|error| self.translate(error))?;
             if key != HEAD {
-                names.push(Entry::decode(value).ok_or_else(|| self.damaged())?.name);
+                let Entry { name, state, .. } =
+                    Entry::decode(value).ok_or_else(|| self.damaged())?;
+                found.push(Found { name, queued: Some(state.queue.list.len()) });
             }
         }
-        Ok(Some(names))
+        Ok(Some(found))
     }
 
     /// Which process is inside, where the system tells.
@@ -157,8 +157,24 @@ pub(super) struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// Changes what is known of a lock, and writes it down if it is something else then.
+    pub(super) fn update<T>(
+        &mut self,
+        place: &Place,
+        now: ServerTime,
+        change: impl FnOnce(&mut Entry) -> T,
+    ) -> Result<T, StoreError> {
+        let mut entry = self.load(place, now)?;
+        let before = entry.clone();
+        let result = change(&mut entry);
+        if entry != before {
+            self.save(place, &entry)?;
+        }
+        Ok(result)
+    }
+
     /// What is known of a lock, without what has ended.
-    pub(super) fn load(&self, place: &Place, now: ServerTime) -> Result<Entry, StoreError> {
+    fn load(&self, place: &Place, now: ServerTime) -> Result<Entry, StoreError> {
         let value = self.shard.locks.get(&self.txn, &place.key);
         let Some(value) = value.map_err(|error| self.shard.translate(error))? else {
             return Ok(Entry::new(&place.name));
@@ -169,24 +185,8 @@ impl Change<'_> {
         Ok(entry)
     }
 
-    /// Executes one item of a batch of renewals.
-    pub(super) fn renew(
-        &mut self,
-        place: &Place,
-        item: &Renew,
-        now: ServerTime,
-    ) -> Result<(State, Lease), StoreError> {
-        let mut entry = self.load(place, now)?;
-        let before = entry.state.clone();
-        let answer = reentrant::renew(&mut entry.state, item, now);
-        if entry.state != before {
-            self.save(place, &entry)?;
-        }
-        Ok(answer)
-    }
-
     /// Writes a lock down, or forgets it if there is nothing to remember.
-    pub(super) fn save(&mut self, place: &Place, entry: &Entry) -> Result<(), StoreError> {
+    fn save(&mut self, place: &Place, entry: &Entry) -> Result<(), StoreError> {
         let (locks, key) = (self.shard.locks, &place.key);
         self.dirty = true;
         let bytes = if entry.is_empty() { Vec::new() } else { entry.encode() };

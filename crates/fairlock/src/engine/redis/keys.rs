@@ -1,6 +1,6 @@
 //! Keys and channels of a lock, in Redisson's spelling; all of one lock hash to one cluster slot.
 
-use crate::ids::Name;
+use crate::ids::{Name, OwnerId};
 use crate::protocol::pattern::Pattern;
 
 /// The record of the last grant.
@@ -11,6 +11,31 @@ pub(crate) fn record(name: &Name) -> Vec<u8> {
 /// Where every release of a plain lock is told.
 pub(crate) fn channel(name: &Name) -> Vec<u8> {
     tagged(b"redisson_lock__channel:", name, b"")
+}
+
+/// Who waits for a fair lock, in the order of service.
+pub(crate) fn queue(name: &Name) -> Vec<u8> {
+    tagged(b"redisson_lock_queue:", name, b"")
+}
+
+/// Until when Java takes each of them for alive.
+pub(crate) fn scores(name: &Name) -> Vec<u8> {
+    tagged(b"redisson_lock_timeout:", name, b"")
+}
+
+/// The places of fairlock's own waiters.
+pub(crate) fn places(name: &Name) -> Vec<u8> {
+    tagged(b"fairlock:", name, b":places")
+}
+
+/// Where Redisson tells one waiter for a fair lock that it is free.
+pub(crate) fn waiter_channel(name: &Name, owner: &OwnerId) -> Vec<u8> {
+    [&channel(name), b":".as_slice(), owner.as_str().as_bytes()].concat()
+}
+
+/// Where a client is told that it got a fair lock. Not in the slot of any lock.
+pub(crate) fn client_channel(uuid: &str) -> String {
+    format!("fairlock:client:{uuid}")
 }
 
 /// A pattern as `SCAN MATCH` reads it: there, brackets and backslashes mean something, too.
@@ -38,6 +63,14 @@ mod tests {
     fn spelled(name: &str) -> [String; 2] {
         let name = Name::new(name).unwrap();
         [record(&name), channel(&name)].map(|key| String::from_utf8(key).unwrap())
+    }
+
+    #[test]
+    fn the_fair_lock_has_a_queue() {
+        let name = Name::new("a").unwrap();
+        assert_eq!(queue(&name), b"redisson_lock_queue:{a}");
+        assert_eq!(scores(&name), b"redisson_lock_timeout:{a}");
+        assert_eq!(places(&name), b"fairlock:{a}:places");
     }
 
     #[test]

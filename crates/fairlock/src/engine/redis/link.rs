@@ -32,7 +32,7 @@ pub(super) struct Ear(pub(super) Arc<dyn Fn(Heard) + Send + Sync>);
 /// What a wake-up connection brings.
 #[derive(Debug)]
 pub(super) enum Heard {
-    Message(Vec<u8>),
+    Message { channel: Vec<u8>, content: Vec<u8> },
     Ended(Generation),
 }
 
@@ -169,8 +169,10 @@ async fn connect(
 
 fn understand(push: PushInfo, generation: Generation) -> Option<Heard> {
     match push.kind {
-        PushKind::Message => match push.data.into_iter().next()? {
-            Value::BulkString(channel) => Some(Heard::Message(channel)),
+        PushKind::Message => match <[Value; 2]>::try_from(push.data) {
+            Ok([Value::BulkString(channel), Value::BulkString(content)]) => {
+                Some(Heard::Message { channel, content })
+            }
             _ => None,
         },
         PushKind::Disconnection => Some(Heard::Ended(generation)),

@@ -17,10 +17,11 @@ use redis::{ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, Serv
 use tokio::runtime::Handle;
 
 use self::link::{Ear, Heard, Link};
-use self::scripts::{Call, SCRIPTS};
-use super::{Cursor, Generation, Lane, Page, Renewed, Wake, WakeSender};
+use self::scripts::{Asker, Call, SCRIPTS};
+use super::{Cursor, Found, Generation, Lane, Page, Renewed, Rules, Wake, WakeSender};
 use crate::error::{ConnectError, StoreError, StoreErrorKind};
-use crate::ids::Name;
+use crate::ids::{Name, OwnerId};
+use crate::protocol::model::fair::{Beaten, Heartbeat};
 use crate::protocol::op::{Op, Renew, Reply};
 use crate::protocol::pattern::Pattern;
 use crate::runtime;
@@ -31,14 +32,22 @@ use crate::time::{Clock, ServerTime};
 #[derive(Debug)]
 pub(crate) struct Engine {
     address: String,
+    client: String,
     caller: Link,
     driver: Link,
+    /// Where this client hears of grants.
+    grants: String,
     channels: Arc<Mutex<HashMap<Vec<u8>, Name>>>,
 }
 
 impl Engine {
     /// Reads the address; connects with the first request. `home` serves the caller's lane.
-    pub(crate) fn new(url: &str, home: Handle, wake: WakeSender) -> Result<Self, ConnectError> {
+    pub(crate) fn new(
+        url: &str,
+        client: &str,
+        home: Handle,
+        wake: WakeSender,
+    ) -> Result<Self, ConnectError> {
         let unusable = |error: redis::RedisError| ConnectError::Address {
             url: crate::client::without_password(url),
             reason: error.to_string(),
@@ -52,10 +61,16 @@ impl Engine {
         let driver = redis::Client::open(info.set_redis_settings(resp3)).map_err(unusable)?;
         let channels = Arc::<Mutex<HashMap<Vec<u8>, Name>>>::default();
         let known = channels.clone();
+        let grants = keys::client_channel(client);
+        let own = grants.clone().into_bytes();
         let ear = Ear(Arc::new(move |heard| {
             let wake_up = match heard {
                 Heard::Ended(generation) => Some(Wake::Deaf(generation)),
-                Heard::Message(channel) => {
+                Heard::Message { channel, content } if channel == own => {
+                    let grant = std::str::from_utf8(&content).ok().and_then(scripts::parse_grant);
+                    grant.map(|grant| Wake::Grant(grant, Busy::new(&Clock::Os)))
+                }
+                Heard::Message { channel, .. } => {
                     let channels = known.lock().unwrap_or_else(PoisonError::into_inner);
                     let name = channels.get(&channel).cloned();
                     name.map(|name| Wake::Message(name, Busy::new(&Clock::Os)))
@@ -66,8 +81,10 @@ impl Engine {
         }));
         Ok(Self {
             address,
+            client: client.to_owned(),
             caller: Link::new(caller, home, None),
             driver: Link::new(driver, runtime::handle(), Some(ear)),
+            grants,
             channels,
         })
     }
@@ -75,12 +92,37 @@ impl Engine {
     pub(crate) async fn call(
         &self,
         lane: Lane,
+        rules: Rules,
         name: &Name,
         op: &Op,
         expires: ServerTime,
     ) -> Result<Reply, StoreError> {
-        let value = self.run(lane, SCRIPTS.call(name, op, expires)).await?;
-        scripts::parse_reply(value)
+        let call = match rules {
+            Rules::Plain => SCRIPTS.call(name, op, expires),
+            Rules::Fair { waiter_ttl_ms } => {
+                SCRIPTS.fair_call(name, op, self.asker(waiter_ttl_ms), expires)
+            }
+        };
+        scripts::parse_reply(self.run(lane, call).await?)
+    }
+
+    pub(crate) async fn beat(
+        &self,
+        waiter_ttl_ms: u64,
+        name: &Name,
+        beat: &Heartbeat,
+        expires: ServerTime,
+    ) -> Result<Beaten, StoreError> {
+        let call = SCRIPTS.fair_beat(name, beat, self.asker(waiter_ttl_ms), expires);
+        scripts::parse_beaten(self.run(Lane::Driver, call).await?)
+    }
+
+    fn asker(&self, waiter_ttl_ms: u64) -> Asker<'_> {
+        Asker { client: &self.client, waiter_ttl_ms }
+    }
+
+    pub(crate) async fn hear_grants(&self) -> Result<Generation, StoreError> {
+        self.listen(self.grants.as_bytes()).await
     }
 
     pub(crate) async fn hello(&self, lane: Lane) -> Result<ServerTime, StoreError> {
@@ -115,24 +157,53 @@ impl Engine {
         scan.arg("COUNT").arg(KEYS_PER_PAGE).arg("TYPE").arg("hash");
         let (next, keys): (u64, Vec<Vec<u8>>) =
             scan.query_async(&mut connection).await.map_err(failed)?;
+        let names: Vec<Name> = keys.iter().filter_map(|key| Name::new(key).ok()).collect();
         let mut lengths = redis::pipe();
-        for key in &keys {
-            lengths.cmd("HLEN").arg(key);
+        for name in &names {
+            lengths.cmd("HLEN").arg(name.as_bytes()).cmd("LLEN").arg(keys::queue(name));
         }
-        // A key that is no hash any more answers with an error of its own.
-        let lengths: Vec<redis::Value> = match keys.is_empty() {
+        // A key that is something else, or that is not for us to read, has an error of its own.
+        let lengths: Vec<redis::Value> = match names.is_empty() {
             true => Vec::new(),
             false => lengths.ignore_errors().query_async(&mut connection).await.map_err(failed)?,
         };
-        let is_small = |length: &redis::Value| matches!(length, redis::Value::Int(length) if *length <= MOST_FIELDS);
-        let small = keys.iter().zip(&lengths).filter(|(_, length)| is_small(length));
-        let names = small.filter_map(|(key, _)| Name::new(key).ok()).collect();
-        Ok(Page { names, next: (next != 0).then_some(Cursor(next)) })
+        let length = |value: &redis::Value| match value {
+            redis::Value::Int(length) => usize::try_from(*length).ok(),
+            _ => None,
+        };
+        let found = names.into_iter().zip(lengths.chunks_exact(2)).filter_map(|(name, lengths)| {
+            let is_small = length(&lengths[0])? <= MOST_FIELDS;
+            is_small.then(|| Found { name, queued: length(&lengths[1]) })
+        });
+        Ok(Page { found: found.collect(), next: (next != 0).then_some(Cursor(next)) })
     }
 
     pub(crate) async fn subscribe(&self, name: &Name) -> Result<Generation, StoreError> {
         let channel = keys::channel(name);
         self.channels().insert(channel.clone(), name.clone());
+        self.listen(&channel).await
+    }
+
+    /// Redisson tells the head of a fair lock's queue on a channel of its own.
+    pub(crate) async fn hear_java(
+        &self,
+        name: &Name,
+        owner: &OwnerId,
+    ) -> Result<Generation, StoreError> {
+        let channel = keys::waiter_channel(name, owner);
+        self.channels().insert(channel.clone(), name.clone());
+        self.listen(&channel).await
+    }
+
+    pub(crate) async fn stop_hearing_java(
+        &self,
+        name: &Name,
+        owner: &OwnerId,
+    ) -> Result<(), StoreError> {
+        self.stop_listening(keys::waiter_channel(name, owner)).await
+    }
+
+    async fn listen(&self, channel: &[u8]) -> Result<Generation, StoreError> {
         let (mut connection, generation) =
             self.driver.connection().await.map_err(|error| self.translate(error))?;
         let subscribed = connection.subscribe(channel).await;
@@ -141,7 +212,10 @@ impl Engine {
     }
 
     pub(crate) async fn unsubscribe(&self, name: &Name) -> Result<(), StoreError> {
-        let channel = keys::channel(name);
+        self.stop_listening(keys::channel(name)).await
+    }
+
+    async fn stop_listening(&self, channel: Vec<u8>) -> Result<(), StoreError> {
         self.channels().remove(&channel);
         let (mut connection, generation) =
             self.driver.connection().await.map_err(|error| self.translate(error))?;
@@ -245,5 +319,5 @@ fn install_crypto() {
 /// How many keys the server looks at in one go: less than a millisecond of its time.
 const KEYS_PER_PAGE: u64 = 500;
 /// More than any kind of lock keeps in its hash.
-const MOST_FIELDS: i64 = 16;
+const MOST_FIELDS: usize = 16;
 const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);

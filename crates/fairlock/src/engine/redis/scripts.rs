@@ -5,10 +5,13 @@ use std::sync::LazyLock;
 use redis::{Cmd, Value};
 
 use super::keys;
-use crate::engine::Renewed;
+use crate::engine::{Grant, Renewed};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::ids::{Name, OwnerId, Token};
-use crate::protocol::op::{Details, Heard, Lease, Op, Record, Renew, Reply, State};
+use crate::protocol::model::fair::{Beaten, Heartbeat};
+use crate::protocol::op::{
+    Claim, Details, Heard, Lease, Op, Record, Renew, Reply, State, Ticket, Waiting,
+};
 use crate::time::ServerTime;
 
 /// One script, ready to be called by its digest or sent as a whole.
@@ -26,44 +29,92 @@ pub(crate) struct Scripts {
     release: Script,
     renew: Script,
     inspect: Script,
+    fair_acquire: Script,
+    fair_release: Script,
+    fair_beat: Script,
+    fair_inspect: Script,
 }
 
-/// The scripts on the server's clock.
-pub(crate) static SCRIPTS: LazyLock<Scripts> =
-    LazyLock::new(|| Scripts::with_clock(include_str!("lua/_clock.lua")));
+/// The scripts as they are.
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts::behind(""));
 
 impl Scripts {
-    /// The scripts on the clock of this file: the server's, or one of a test.
-    pub(crate) fn with_clock(clock: &str) -> Self {
-        let script = |body: &str| {
-            let source = [clock, include_str!("lua/_reentrant.lua"), body].join("\n");
+    /// The scripts behind a part that a test puts before each of them.
+    pub(crate) fn behind(front: &str) -> Self {
+        let script = |parts: &[&str]| {
+            let source = parts.join("\n");
             let digest = sha1_smol::Sha1::from(&source).hexdigest();
             Script { source, digest }
         };
+        let shared = include_str!("lua/_reentrant.lua");
+        let (fair, queue) = (include_str!("lua/_fair.lua"), include_str!("lua/_queue.lua"));
+        let plain = |body: &str| script(&[front, shared, body]);
+        let fair = |usual: &str, body: &str| script(&[front, shared, fair, usual, queue, body]);
         Self {
-            acquire: script(include_str!("lua/acquire.lua")),
-            reenter: script(include_str!("lua/reenter.lua")),
-            release: script(include_str!("lua/release.lua")),
-            renew: script(include_str!("lua/renew.lua")),
-            inspect: script(include_str!("lua/inspect.lua")),
+            acquire: plain(include_str!("lua/acquire.lua")),
+            reenter: plain(include_str!("lua/reenter.lua")),
+            release: plain(include_str!("lua/release.lua")),
+            renew: plain(include_str!("lua/renew.lua")),
+            inspect: plain(include_str!("lua/inspect.lua")),
+            fair_acquire: fair(
+                include_str!("lua/_usual_acquire.lua"),
+                include_str!("lua/fair_acquire.lua"),
+            ),
+            fair_release: fair(
+                include_str!("lua/_usual_release.lua"),
+                include_str!("lua/fair_release.lua"),
+            ),
+            fair_beat: fair("", include_str!("lua/fair_beat.lua")),
+            fair_inspect: fair("", include_str!("lua/fair_inspect.lua")),
         }
     }
 
     /// The sources of all scripts, to be loaded at connect.
     pub(crate) fn sources(&self) -> impl Iterator<Item = &str> {
-        let all = [&self.acquire, &self.reenter, &self.release, &self.renew, &self.inspect];
-        all.into_iter().map(|script| script.source.as_str())
+        let plain = [&self.acquire, &self.reenter, &self.release, &self.renew, &self.inspect];
+        let fair = [&self.fair_acquire, &self.fair_release, &self.fair_beat, &self.fair_inspect];
+        plain.into_iter().chain(fair).map(|script| script.source.as_str())
     }
 
     /// The call of an operation.
     pub(crate) fn call<'a>(&'a self, name: &'a Name, op: &'a Op, expires: ServerTime) -> Call<'a> {
         let script = match op {
-            Op::Acquire(_) => &self.acquire,
+            // Without a queue to wait in, that is the same.
+            Op::Acquire(_) | Op::Queue { .. } => &self.acquire,
             Op::Reenter { .. } => &self.reenter,
             Op::Release { .. } => &self.release,
             Op::Inspect => &self.inspect,
         };
         Call { script, expires, what: What::Op(name, op) }
+    }
+
+    /// The call of an operation on a fair lock.
+    pub(crate) fn fair_call<'a>(
+        &'a self,
+        name: &'a Name,
+        op: &'a Op,
+        asker: Asker<'a>,
+        expires: ServerTime,
+    ) -> Call<'a> {
+        let script = match op {
+            Op::Acquire(_) | Op::Queue { .. } => &self.fair_acquire,
+            // Who holds the lock has nothing to do with the queue.
+            Op::Reenter { .. } => return self.call(name, op, expires),
+            Op::Release { .. } => &self.fair_release,
+            Op::Inspect => &self.fair_inspect,
+        };
+        Call { script, expires, what: What::FairOp(name, op, asker) }
+    }
+
+    /// The call of a heartbeat.
+    pub(crate) fn fair_beat<'a>(
+        &'a self,
+        name: &'a Name,
+        beat: &'a Heartbeat,
+        asker: Asker<'a>,
+        expires: ServerTime,
+    ) -> Call<'a> {
+        Call { script: &self.fair_beat, expires, what: What::FairBeat(name, beat, asker) }
     }
 
     /// The call of a batch of renewals.
@@ -84,6 +135,16 @@ pub(crate) struct Call<'a> {
 enum What<'a> {
     Op(&'a Name, &'a Op),
     Renew(&'a [Renew]),
+    FairOp(&'a Name, &'a Op, Asker<'a>),
+    FairBeat(&'a Name, &'a Heartbeat, Asker<'a>),
+}
+
+/// Who asks about a fair lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) client: &'a str,
+    /// How long a waiter lives without a heartbeat.
+    pub(crate) waiter_ttl_ms: u64,
 }
 
 impl Call<'_> {
@@ -112,6 +173,16 @@ impl Call<'_> {
                     cmd.arg(item.owner.as_str()).arg(item.count).arg(item.lease_ms);
                 }
             }
+            What::FairOp(name, op, asker) => {
+                self.add_fair(&mut cmd, name, *asker);
+                add_fair_op(&mut cmd, op);
+            }
+            What::FairBeat(name, beat, asker) => {
+                self.add_fair(&mut cmd, name, *asker);
+                for owner in &beat.waiting {
+                    cmd.arg(owner.as_str());
+                }
+            }
         }
         cmd
     }
@@ -119,38 +190,90 @@ impl Call<'_> {
     fn add_op(&self, cmd: &mut Cmd, name: &Name, op: &Op) {
         cmd.arg(2).arg(name.as_bytes()).arg(keys::record(name)).arg(self.expires.0);
         match op {
-            Op::Acquire(claim) => {
-                cmd.arg(claim.owner.as_str()).arg(claim.lease_ms).arg(&*claim.identity);
-            }
+            Op::Acquire(claim) | Op::Queue { claim, .. } => add_claim(cmd, claim),
             Op::Reenter { owner, count, lease_ms } => {
                 cmd.arg(owner.as_str()).arg(*count).arg(*lease_ms);
             }
             Op::Release { owner, remaining, next } => {
                 cmd.arg(owner.as_str()).arg(*remaining).arg(keys::channel(name));
                 match next {
-                    Some(next) => {
-                        cmd.arg(next.owner.as_str()).arg(next.lease_ms).arg(&*next.identity)
+                    Some(next) => add_claim(cmd, next),
+                    None => {
+                        cmd.arg("").arg(0).arg("");
                     }
-                    None => cmd.arg("").arg(0).arg(""),
-                };
+                }
             }
             Op::Inspect => {}
         }
     }
+
+    /// What all scripts of the fair lock take.
+    fn add_fair(&self, cmd: &mut Cmd, name: &Name, asker: Asker<'_>) {
+        cmd.arg(5).arg(name.as_bytes()).arg(keys::record(name));
+        cmd.arg(keys::queue(name)).arg(keys::scores(name)).arg(keys::places(name));
+        cmd.arg(self.expires.0).arg(asker.waiter_ttl_ms).arg(keys::channel(name));
+        cmd.arg(asker.client);
+    }
+}
+
+fn add_fair_op(cmd: &mut Cmd, op: &Op) {
+    match op {
+        Op::Acquire(claim) => {
+            add_claim(cmd, claim);
+            cmd.arg("");
+        }
+        Op::Queue { claim, ticket } => {
+            add_claim(cmd, claim);
+            match ticket {
+                Some(ticket) => cmd.arg(ticket.0),
+                None => cmd.arg("first"),
+            };
+        }
+        Op::Release { owner, remaining, .. } => {
+            cmd.arg(owner.as_str()).arg(*remaining);
+        }
+        Op::Reenter { .. } | Op::Inspect => {}
+    }
+}
+
+fn add_claim(cmd: &mut Cmd, claim: &Claim) {
+    cmd.arg(claim.owner.as_str()).arg(claim.lease_ms).arg(&*claim.identity);
 }
 
 /// Reads the answer to an operation.
 pub(crate) fn parse_reply(value: Value) -> Result<Reply, StoreError> {
     let parts = into_array(value)?;
     let mut reply = parse_head(&parts)?;
-    if let [fields, record] = &parts[HEAD..] {
+    if let [fields, record, queue @ ..] = &parts[HEAD..] {
         let texts: Vec<String> =
             into_array(fields.clone())?.iter().map(parse_text).collect::<Result<_, _>>()?;
         let pairs = texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
         let record = Record::parse(&parse_text(record)?);
-        reply.details = Some(Details { fields: pairs.collect(), record });
+        let waiters = queue.first().map(parse_waiters).transpose()?.unwrap_or_default();
+        reply.details = Some(Details { fields: pairs.collect(), record, waiters });
     }
     Ok(reply)
+}
+
+fn parse_waiters(value: &Value) -> Result<Vec<Waiting>, StoreError> {
+    let waiting = |parts: &[Value]| {
+        let number =
+            |index: usize| parse_int(&parts[index]).map(|number| u64::try_from(number).ok());
+        Ok(Waiting {
+            owner: OwnerId::new(parse_text(&parts[0])?),
+            score: number(1)?,
+            place: number(2)?.map(Ticket).zip(number(3)?.map(ServerTime)),
+        })
+    };
+    into_array(value.clone())?.chunks_exact(4).map(waiting).collect()
+}
+
+/// Reads the answer to a heartbeat.
+pub(crate) fn parse_beaten(value: Value) -> Result<Beaten, StoreError> {
+    let parts = into_array(value)?;
+    let reply = parse_head(&parts)?;
+    let states = parts[HEAD..].iter().map(parse_state).collect::<Result<_, _>>()?;
+    Ok(Beaten { states, reply })
 }
 
 /// Reads the answer to a batch of renewals.
@@ -167,7 +290,7 @@ pub(crate) fn parse_renewed(value: Value) -> Result<Renewed, StoreError> {
 }
 
 fn parse_head(parts: &[Value]) -> Result<Reply, StoreError> {
-    let [state, server_us, lease_ms, position, token, grantee, heard, ..] = parts else {
+    let [state, server_us, lease_ms, position, token, grantee, heard, foreign, ..] = parts else {
         return Err(unexpected());
     };
     let grantee = parse_text(grantee)?;
@@ -179,6 +302,7 @@ fn parse_head(parts: &[Value]) -> Result<Reply, StoreError> {
         token: Token(parse_int(token)?.unsigned_abs()),
         grantee: (!grantee.is_empty()).then(|| OwnerId::new(grantee)),
         heard: u64::try_from(parse_int(heard)?).map_or(Heard::Refused, Heard::By),
+        foreign: parse_int(foreign)? == 1,
         details: None,
     })
 }
@@ -214,4 +338,14 @@ fn unexpected() -> StoreError {
 }
 
 /// The parts that every reply begins with.
-const HEAD: usize = 7;
+const HEAD: usize = 8;
+
+/// Reads the message about a grant: `owner token granted_ms`.
+pub(crate) fn parse_grant(content: &str) -> Option<Grant> {
+    let mut words = content.split(' ');
+    Some(Grant {
+        owner: OwnerId::new(words.next()?),
+        token: Token(words.next()?.parse().ok()?),
+        granted_ms: words.next()?.parse().ok()?,
+    })
+}

@@ -3,6 +3,7 @@
 //! The state is what Redis keeps in two keys: the lock's hash ([`Hold`]) and the record of the
 //! last grant ([`Record`]), which carries the fencing token on and names the holder.
 
+use super::fair::Queue;
 use crate::ids::{OwnerId, Token};
 use crate::protocol::op::{
     Claim, Details, Heard, Lease, Op, RECORD_MS, Record, Renew, Reply, State,
@@ -10,26 +11,37 @@ use crate::protocol::op::{
 use crate::time::ServerTime;
 
 /// All that a store keeps of one lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LockState {
     pub(crate) hold: Option<Hold>,
     pub(crate) record: Option<(Record, ServerTime)>,
+    /// Only for the fair lock.
+    pub(crate) queue: Queue,
 }
 
 /// Who holds the lock, how often, and until when.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
     pub(crate) owner: OwnerId,
     pub(crate) count: u32,
     pub(crate) ends: ServerTime,
 }
 
-/// What an operation does besides its reply: whether the waiting clients are to be told. How many
-/// heard it is for the engine to fill in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an operation does besides its reply: who is to be told. How many heard it is for the
+/// engine to fill in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
     None,
+    /// To everybody who waits: the lock is free.
     Free,
+    /// To the client of this owner: it has the lock.
+    Grant {
+        owner: OwnerId,
+        token: Token,
+        granted_ms: u64,
+    },
+    /// To this waiter of Redisson: the lock is free, and reserved for it.
+    Call(OwnerId),
 }
 
 /// Executes one operation. A request that comes after `expires` changes nothing.
@@ -44,7 +56,8 @@ pub(crate) fn apply(
         return (lock.reply(State::Late, now), Message::None);
     }
     match op {
-        Op::Acquire(claim) => (lock.acquire(claim, now), Message::None),
+        // Without a queue to wait in, that is the same.
+        Op::Acquire(claim) | Op::Queue { claim, .. } => (lock.acquire(claim, now), Message::None),
         Op::Reenter { owner, count, lease_ms } => {
             (lock.reenter(owner, *count, *lease_ms, now), Message::None)
         }
@@ -74,11 +87,14 @@ impl LockState {
     pub(crate) fn expire(&mut self, now: ServerTime) {
         self.hold.take_if(|hold| hold.ends < now);
         self.record.take_if(|(_, ends)| *ends < now);
+        if self.queue.ends.is_some_and(|ends| ends < now) {
+            self.queue = Queue::default();
+        }
     }
 
     /// Whether nothing of this lock is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hold.is_none() && self.record.is_none()
+        self.hold.is_none() && self.record.is_none() && self.queue.is_empty()
     }
 
     fn acquire(&mut self, claim: &Claim, now: ServerTime) -> Reply {
@@ -93,7 +109,13 @@ impl LockState {
         Reply { token, ..self.reply(State::Held, now) }
     }
 
-    fn reenter(&mut self, owner: &OwnerId, count: u32, lease_ms: u64, now: ServerTime) -> Reply {
+    pub(super) fn reenter(
+        &mut self,
+        owner: &OwnerId,
+        count: u32,
+        lease_ms: u64,
+        now: ServerTime,
+    ) -> Reply {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.owner == *owner) else {
             return self.reply(State::NotHeld, now);
         };
@@ -132,7 +154,7 @@ impl LockState {
         (Reply { token, grantee, ..self.reply(state, now) }, Message::None)
     }
 
-    fn inspect(&self, now: ServerTime) -> Reply {
+    pub(super) fn inspect(&self, now: ServerTime) -> Reply {
         let state = if self.hold.is_some() { State::Busy } else { State::Free };
         Reply { details: Some(self.details()), ..self.reply(state, now) }
     }
@@ -143,28 +165,29 @@ impl LockState {
         Details {
             fields: fields.collect(),
             record: self.record.as_ref().map(|(record, _)| record.clone()),
+            waiters: self.queue.waiters(),
         }
     }
 
-    fn holds(&self, owner: &OwnerId) -> bool {
+    pub(super) fn holds(&self, owner: &OwnerId) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.owner == *owner)
     }
 
-    fn grant(&mut self, claim: &Claim, now: ServerTime) -> Token {
+    pub(super) fn grant(&mut self, claim: &Claim, now: ServerTime) -> Token {
         let ends = now.plus_ms(claim.lease_ms);
         self.hold = Some(Hold { owner: claim.owner.clone(), count: 1, ends });
         self.draw_token(claim, now)
     }
 
     /// The token of a claim that holds the lock already; drawn anew if its record was lost.
-    fn token_of(&mut self, claim: &Claim, now: ServerTime) -> Token {
+    pub(super) fn token_of(&mut self, claim: &Claim, now: ServerTime) -> Token {
         match self.recorded_token(&claim.owner) {
             Token(0) => self.draw_token(claim, now),
             token => token,
         }
     }
 
-    fn recorded_token(&self, owner: &OwnerId) -> Token {
+    pub(super) fn recorded_token(&self, owner: &OwnerId) -> Token {
         let own = self.record.as_ref().filter(|(record, _)| record.owner == *owner);
         own.map(|(record, _)| record.token).unwrap_or_default()
     }
@@ -188,7 +211,7 @@ impl LockState {
         self.hold.as_ref().map_or(Lease::None, |hold| Lease::Ms(now.ms_until(hold.ends)))
     }
 
-    fn reply(&self, state: State, now: ServerTime) -> Reply {
+    pub(super) fn reply(&self, state: State, now: ServerTime) -> Reply {
         Reply {
             state,
             server_time: now,
@@ -197,6 +220,7 @@ impl LockState {
             token: Token::default(),
             grantee: None,
             heard: Heard::By(0),
+            foreign: false,
             details: None,
         }
     }

@@ -1,5 +1,6 @@
 //! The same locks for threads: the thread is the owner.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -15,6 +16,7 @@ on_every_engine!(
     a_thread_is_another_owner_through_another_client,
     a_thread_that_released_is_a_stranger_again,
     threads_exclude_each_other,
+    threads_queue_for_a_fair_lock,
     a_waiting_thread_gets_the_lock,
     a_wait_time_ends_for_threads_too,
     a_guard_that_its_thread_drops_gives_the_lock_back,
@@ -115,6 +117,35 @@ async fn threads_exclude_each_other(store: Store) {
         });
         assert_eq!(count.load(Ordering::Relaxed), 400);
         recorder.check().unwrap();
+    })
+    .await;
+}
+
+async fn threads_queue_for_a_fair_lock(store: Store) {
+    on_a_thread(store, |url| {
+        let client = Client::connect(url).unwrap();
+        let lock = client.fair_lock("a");
+        let first = lock.lock().unwrap();
+        let again = lock.try_lock().unwrap().expect("its own lock");
+        assert_eq!(lock.inspect().unwrap().holds, 2);
+        let served = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (lock, served) = (&lock, &served);
+                scope.spawn(move || {
+                    let guard = lock.lock().unwrap();
+                    served.lock().unwrap().push(number);
+                    guard.release().unwrap();
+                });
+                let queued = || lock.inspect().unwrap().waiters.unwrap().len();
+                eventually(SOON, "it is queued", || queued() == number + 1);
+            }
+            assert_eq!(first.release().unwrap().holds_left(), 1);
+            assert!(again.is_held() && served.lock().unwrap().is_empty());
+            again.release().unwrap();
+        });
+        assert_eq!(served.into_inner().unwrap(), [0, 1, 2, 3]);
+        assert!(!lock.is_locked().unwrap());
     })
     .await;
 }

@@ -15,6 +15,8 @@ use crate::stores::{Store, on_every_engine};
 on_every_engine!(
     tasks_of_two_clients_exclude_each_other,
     a_hundred_clients_exclude_each_other,
+    tasks_of_two_clients_exclude_each_other_with_a_fair_lock,
+    a_hundred_clients_exclude_each_other_with_a_fair_lock,
     tasks_that_walk_over_many_locks_all_arrive,
     tasks_that_only_try_never_lose_what_they_got,
     exclusion_holds_whatever_the_tasks_do,
@@ -43,15 +45,39 @@ impl Shelf {
     }
 }
 
+/// Which lock they use.
+#[derive(Clone, Copy)]
+enum Kind {
+    Plain,
+    Fair,
+}
+
+impl Kind {
+    async fn lock(self, client: &Client) -> Guard {
+        match self {
+            Self::Plain => client.lock("a").lock().await.unwrap(),
+            Self::Fair => client.fair_lock("a").lock().await.unwrap(),
+        }
+    }
+}
+
 async fn tasks_of_two_clients_exclude_each_other(store: Store) {
+    two_clients_count(store, Kind::Plain).await;
+}
+
+async fn tasks_of_two_clients_exclude_each_other_with_a_fair_lock(store: Store) {
+    two_clients_count(store, Kind::Fair).await;
+}
+
+async fn two_clients_count(store: Store, kind: Kind) {
     let shelf = Arc::new(Shelf::default());
     let mut tasks = JoinSet::new();
     for client in [store.client().await, store.client().await] {
         for _ in 0..16 {
-            let (lock, shelf) = (client.lock("a"), shelf.clone());
+            let (client, shelf) = (client.clone(), shelf.clone());
             tasks.spawn(async move {
                 for _ in 0..100 {
-                    let guard = lock.lock().await.unwrap();
+                    let guard = kind.lock(&client).await;
                     shelf.add_one(&guard).await;
                     guard.release().await.unwrap();
                 }
@@ -63,6 +89,14 @@ async fn tasks_of_two_clients_exclude_each_other(store: Store) {
 }
 
 async fn a_hundred_clients_exclude_each_other(store: Store) {
+    a_hundred_clients_count(store, Kind::Plain).await;
+}
+
+async fn a_hundred_clients_exclude_each_other_with_a_fair_lock(store: Store) {
+    a_hundred_clients_count(store, Kind::Fair).await;
+}
+
+async fn a_hundred_clients_count(store: Store, kind: Kind) {
     let shelf = Arc::new(Shelf::default());
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
@@ -72,7 +106,7 @@ async fn a_hundred_clients_exclude_each_other(store: Store) {
     for client in clients {
         let shelf = shelf.clone();
         tasks.spawn(async move {
-            let guard = client.lock("a").lock().await.unwrap();
+            let guard = kind.lock(&client).await;
             shelf.add_one(&guard).await;
             guard.release().await.unwrap();
         });

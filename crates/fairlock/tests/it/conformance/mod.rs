@@ -3,6 +3,7 @@
 mod basics;
 mod blocking;
 mod closing;
+mod fair;
 mod leases;
 mod line;
 mod load;

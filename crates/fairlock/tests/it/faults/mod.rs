@@ -9,4 +9,4 @@ mod lost_reply;
 mod other_servers;
 mod outages;
 mod processes;
-mod scene;
+pub(crate) mod scene;

@@ -10,40 +10,40 @@ use tokio::task::JoinHandle;
 use crate::patience::{Stopwatch, ms, pass, secs, within};
 
 /// A server and a proxy in front of it.
-pub(super) struct Scene {
-    pub(super) server: Server,
-    pub(super) proxy: Proxy,
+pub(crate) struct Scene {
+    pub(crate) server: Server,
+    pub(crate) proxy: Proxy,
 }
 
 impl Scene {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::on(&main_flavour())
     }
 
-    pub(super) fn on(flavour: &Flavour) -> Self {
+    pub(crate) fn on(flavour: &Flavour) -> Self {
         let server = Server::start(flavour);
         let proxy = Proxy::start(server.port());
         Self { server, proxy }
     }
 
     /// A client whose network can fail.
-    pub(super) async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         self.client_with(|builder| builder).await
     }
 
-    pub(super) async fn client_with(&self, set: impl FnOnce(Builder) -> Builder) -> Client {
+    pub(crate) async fn client_with(&self, set: impl FnOnce(Builder) -> Builder) -> Client {
         connect_with(&self.proxy.url(), set).await
     }
 
     /// A client whose network does not fail.
-    pub(super) async fn unharmed(&self) -> Client {
+    pub(crate) async fn unharmed(&self) -> Client {
         connect_with(&self.server.url(), |builder| builder).await
     }
 }
 
 /// Starts to wait for a lock; when this returns, it has found it busy, listens, and has found it
 /// busy again.
-pub(super) async fn starts_to_wait(scene: &Scene, lock: fairlock::Lock) -> Locking {
+pub(crate) async fn starts_to_wait(scene: &Scene, lock: fairlock::Lock) -> Locking {
     let before = scene.proxy.script_calls_seen();
     let waiting = tokio::spawn(async move { lock.lock().await });
     until("it has tried twice", || scene.proxy.script_calls_seen() >= before + 2).await;
@@ -51,11 +51,11 @@ pub(super) async fn starts_to_wait(scene: &Scene, lock: fairlock::Lock) -> Locki
 }
 
 /// Somebody who locks in the background.
-pub(super) type Locking = JoinHandle<Result<Guard, LockError>>;
+pub(crate) type Locking = JoinHandle<Result<Guard, LockError>>;
 
 /// Connects; more than once if need be, for a client whose patience is shorter than this takes on
 /// a busy machine.
-pub(super) async fn connect_with(url: &str, set: impl FnOnce(Builder) -> Builder) -> Client {
+pub(crate) async fn connect_with(url: &str, set: impl FnOnce(Builder) -> Builder) -> Client {
     let builder = set(Client::builder(url));
     for _ in 0..4 {
         if let Ok(client) = builder.clone().connect().await {
@@ -66,55 +66,55 @@ pub(super) async fn connect_with(url: &str, set: impl FnOnce(Builder) -> Builder
 }
 
 /// Who holds a lock, and how often, as it stands in the store.
-pub(super) fn holds(server: &Server, name: &str) -> BTreeMap<String, u32> {
+pub(crate) fn holds(server: &Server, name: &str) -> BTreeMap<String, u32> {
     server.query(&["HGETALL", name])
 }
 
 /// Whether this guard's owner holds the lock, so many times, and nobody else does.
-pub(super) fn holds_exactly(server: &Server, guard: &Guard, count: u32) -> bool {
+pub(crate) fn holds_exactly(server: &Server, guard: &Guard, count: u32) -> bool {
     let name = guard.name().to_string();
     holds(server, &name) == BTreeMap::from([(guard.owner_id().to_string(), count)])
 }
 
 /// Milliseconds that the lock has left; negative if it is free or has no end.
-pub(super) fn lease_left_ms(server: &Server, name: &str) -> i64 {
+pub(crate) fn lease_left_ms(server: &Server, name: &str) -> i64 {
     server.query(&["PTTL", name])
 }
 
 /// How many connections listen for this lock.
-pub(super) fn listeners(server: &Server, name: &str) -> u64 {
+pub(crate) fn listeners(server: &Server, name: &str) -> u64 {
     let channel = channel(name);
     let counts: Vec<(String, u64)> = server.query(&["PUBSUB", "NUMSUB", &channel]);
     counts[0].1
 }
 
 /// Where releases of a lock are told.
-pub(super) fn channel(name: &str) -> String {
+pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
 /// Where the record of a lock's grants is.
-pub(super) fn record(name: &str) -> String {
+pub(crate) fn record(name: &str) -> String {
     format!("fairlock:{{{name}}}:grant")
 }
 
 /// Waits until somebody listens for this lock.
-pub(super) async fn somebody_waits(server: &Server, name: &str) {
+pub(crate) async fn somebody_waits(server: &Server, name: &str) {
     until("somebody listens for the lock", || listeners(server, name) > 0).await;
 }
 
 /// Whether the lock is free, and nothing of anything is there to stay.
-pub(super) fn is_tidy(server: &Server, name: &str) -> bool {
+pub(crate) fn is_tidy(server: &Server, name: &str) -> bool {
     holds(server, name).is_empty() && server.keys_without_ttl().is_empty()
 }
 
 /// Looks again and again until something is so.
-pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     until_within(BOUND, what, condition).await;
 }
 
 /// Looks again and again, for this long at most, until something is so.
-pub(super) async fn until_within(bound: Duration, what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn until_within(bound: Duration, what: &str, condition: impl Fn() -> bool) {
     let watch = Stopwatch::start();
     while !condition() {
         assert!(watch.elapsed() < bound, "still not so after {bound:?}: {what}");
@@ -123,7 +123,7 @@ pub(super) async fn until_within(bound: Duration, what: &str, condition: impl Fn
 }
 
 /// Sees to it that something stays as it is for this long.
-pub(super) async fn stays(duration: Duration, what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn stays(duration: Duration, what: &str, condition: impl Fn() -> bool) {
     let watch = Stopwatch::start();
     while watch.elapsed() < duration {
         assert!(condition(), "no longer so after {:?}: {what}", watch.elapsed());
@@ -132,7 +132,7 @@ pub(super) async fn stays(duration: Duration, what: &str, condition: impl Fn() -
 }
 
 /// What a future brings that may take a while, but must not hang.
-pub(super) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     within(BOUND, what, future).await
 }
 

@@ -1,11 +1,12 @@
--- Parts that the scripts of the reentrant lock share.
+-- What every script begins with. Each call of a script makes its functions anew, which costs as much
+-- as a command for every few of them: so they are few here.
 --
 -- Every script answers in one layout:
---   { state, server time in us, lease left in ms, position, token, grantee, heard }
+--   { state, server time in us, lease left in ms, position, token, grantee, heard, foreign }
 -- lease left: of whoever holds the lock now, -1 without an end, -2 if it is free.
 -- heard: how many were told that the lock is free, -1 if the server refused to tell.
 
-local LATE, HELD, BUSY, RELEASED, NOT_HELD, FREE = 0, 1, 2, 3, 4, 5
+local LATE, HELD, BUSY, RELEASED, NOT_HELD, FREE, QUEUED = 0, 1, 2, 3, 4, 5, 6
 
 -- How long the record of a grant outlives its lease: gets tokens over a clock that is set back.
 local RECORD_MS = 3600000
@@ -13,10 +14,12 @@ local RECORD_MS = 3600000
 -- Beyond this a Lua number is not exact; no token gets here before the year 2255.
 local LARGEST_EXACT = 9007199254740991
 
-local now = now_us()
+-- Microseconds since 1970, on the server's clock.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 
 local function reply(state, lease_ms, token, grantee, heard)
-  return { state, now, lease_ms, 0, token or 0, grantee or '', heard or 0 }
+  return { state, now, lease_ms, 0, token or 0, grantee or '', heard or 0, 0 }
 end
 
 local function is_late(expires_us)
@@ -36,8 +39,8 @@ end
 local function draw_token(last, record_key, owner, lease_ms, identity)
   local token = math.max(last + 1, now)
   local since_ms = math.floor(now / 1000)
-  local record = string.format('%.0f\n%s\n%.0f\n%s', token, owner, since_ms, identity)
-  store(record_key, record, lease_ms + RECORD_MS)
+  local record = string.format('%d\n%s\n%d\n%s', token, owner, since_ms, identity)
+  redis.call('SET', record_key, record, 'PX', lease_ms + RECORD_MS)
   return token
 end
 
@@ -50,16 +53,16 @@ end
 
 -- The hash is written first: a server that is out of memory refuses this, and nothing is changed.
 local function grant(lock, record_key, owner, lease_ms, identity)
-  redis.call('HSET', lock, owner, 1)
-  end_in(lock, lease_ms)
+  redis.call('HSET', lock, owner, '1')
+  redis.call('PEXPIRE', lock, lease_ms)
   local last = last_grant(record_key)
   return draw_token(last, record_key, owner, lease_ms, identity)
 end
 
--- Tells everybody who waits. The change that is told has been made: a refusal must not undo the
+-- Tells whoever listens. The change that is told has been made: a refusal must not undo the
 -- script's success.
-local function tell(channel)
-  local heard = redis.pcall('PUBLISH', channel, '0')
+local function tell(channel, message)
+  local heard = redis.pcall('PUBLISH', channel, message)
   if type(heard) == 'table' then return -1 end
   return heard
 end

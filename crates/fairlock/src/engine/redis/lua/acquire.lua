@@ -9,11 +9,11 @@
 local lock, record = KEYS[1], KEYS[2]
 local owner, lease_ms, identity = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-if is_late(ARGV[1]) then return reply(LATE, left_ms(lock)) end
+if is_late(ARGV[1]) then return reply(LATE, redis.call('PTTL', lock)) end
 
 if redis.call('HEXISTS', lock, owner) == 1 then
-  return reply(HELD, left_ms(lock), token_of(record, owner, lease_ms, identity))
+  return reply(HELD, redis.call('PTTL', lock), token_of(record, owner, lease_ms, identity))
 end
-if redis.call('EXISTS', lock) == 1 then return reply(BUSY, left_ms(lock)) end
+if redis.call('EXISTS', lock) == 1 then return reply(BUSY, redis.call('PTTL', lock)) end
 
 return reply(HELD, lease_ms, grant(lock, record, owner, lease_ms, identity))

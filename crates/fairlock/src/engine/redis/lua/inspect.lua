@@ -8,10 +8,10 @@
 
 local lock, record = KEYS[1], KEYS[2]
 
-if is_late(ARGV[1]) then return reply(LATE, left_ms(lock)) end
+if is_late(ARGV[1]) then return reply(LATE, redis.call('PTTL', lock)) end
 
 local fields = redis.call('HGETALL', lock)
-local answer = reply(#fields > 0 and BUSY or FREE, left_ms(lock))
+local answer = reply(#fields > 0 and BUSY or FREE, redis.call('PTTL', lock))
 answer[#answer + 1] = fields
 local grant = redis.pcall('GET', record)
 answer[#answer + 1] = type(grant) == 'string' and grant or ''

@@ -8,13 +8,13 @@
 local lock, record = KEYS[1], KEYS[2]
 local owner, count, lease_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
-if is_late(ARGV[1]) then return reply(LATE, left_ms(lock)) end
-if redis.call('HEXISTS', lock, owner) == 0 then return reply(NOT_HELD, left_ms(lock)) end
+if is_late(ARGV[1]) then return reply(LATE, redis.call('PTTL', lock)) end
+if redis.call('HEXISTS', lock, owner) == 0 then return reply(NOT_HELD, redis.call('PTTL', lock)) end
 
-if left_ms(lock) < lease_ms then end_in(lock, lease_ms) end
+if redis.call('PTTL', lock) < lease_ms then redis.call('PEXPIRE', lock, lease_ms) end
 -- A server that is out of memory allows HDEL, and after one write it allows the next.
 redis.call('HDEL', lock, '')
 redis.call('HSET', lock, owner, count)
 
 local token, of = last_grant(record)
-return reply(HELD, left_ms(lock), of == owner and token or 0)
+return reply(HELD, redis.call('PTTL', lock), of == owner and token or 0)

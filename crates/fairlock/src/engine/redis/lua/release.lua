@@ -11,7 +11,7 @@ local lock, record = KEYS[1], KEYS[2]
 local owner, remaining, channel = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local next_owner, next_lease_ms, next_identity = ARGV[5], tonumber(ARGV[6]), ARGV[7]
 
-if is_late(ARGV[1]) then return reply(LATE, left_ms(lock)) end
+if is_late(ARGV[1]) then return reply(LATE, redis.call('PTTL', lock)) end
 
 local held = redis.call('HEXISTS', lock, owner) == 1
 
@@ -20,14 +20,14 @@ if held and remaining > 0 then
   redis.call('HDEL', lock, '')
   redis.call('HSET', lock, owner, remaining)
   local token, of = last_grant(record)
-  return reply(HELD, left_ms(lock), of == owner and token or 0)
+  return reply(HELD, redis.call('PTTL', lock), of == owner and token or 0)
 end
 
-if held then delete(lock) end
+if held then redis.call('DEL', lock) end
 
 if next_owner == '' then
-  if held then return reply(RELEASED, -2, 0, '', tell(channel)) end
-  return reply(NOT_HELD, left_ms(lock))
+  if held then return reply(RELEASED, -2, 0, '', tell(channel, '0')) end
+  return reply(NOT_HELD, redis.call('PTTL', lock))
 end
 
 local state = held and RELEASED or NOT_HELD
@@ -37,6 +37,6 @@ if held or redis.call('EXISTS', lock) == 0 then
 end
 if redis.call('HEXISTS', lock, next_owner) == 1 then
   local token = token_of(record, next_owner, next_lease_ms, next_identity)
-  return reply(state, left_ms(lock), token, next_owner)
+  return reply(state, redis.call('PTTL', lock), token, next_owner)
 end
-return reply(state, left_ms(lock))
+return reply(state, redis.call('PTTL', lock))

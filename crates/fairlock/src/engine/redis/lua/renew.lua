@@ -11,10 +11,10 @@ if is_late(ARGV[1]) then return reply(LATE, -2) end
 
 local function renew(lock, record, owner, count, lease_ms)
   if redis.pcall('HEXISTS', lock, owner) ~= 1 then return NOT_HELD, -2 end
-  if left_ms(lock) < lease_ms then end_in(lock, lease_ms) end
-  end_in(record, lease_ms + RECORD_MS)
+  if redis.call('PTTL', lock) < lease_ms then redis.call('PEXPIRE', lock, lease_ms) end
+  redis.call('PEXPIRE', record, lease_ms + RECORD_MS)
   if redis.call('HGET', lock, owner) ~= count then redis.call('HSET', lock, owner, count) end
-  return HELD, left_ms(lock)
+  return HELD, redis.call('PTTL', lock)
 end
 
 local answer = reply(HELD, -2)

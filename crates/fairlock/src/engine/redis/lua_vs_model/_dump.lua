@@ -3,6 +3,6 @@
 
 local grant = redis.pcall('GET', KEYS[2])
 return {
-  redis.call('HGETALL', KEYS[1]), left_ms(KEYS[1]),
-  type(grant) == 'string' and grant or '', left_ms(KEYS[2]),
+  redis.call('HGETALL', KEYS[1]), redis.call('PTTL', KEYS[1]),
+  type(grant) == 'string' and grant or '', redis.call('PTTL', KEYS[2]),
 }

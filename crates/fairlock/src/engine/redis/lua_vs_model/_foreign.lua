@@ -4,13 +4,13 @@
 
 local lock, record, what = KEYS[1], KEYS[2], ARGV[1]
 if what == 'hold' then
-  delete(lock)
+  redis.call('DEL', lock)
   redis.call('HSET', lock, 'java:1', 1)
-  end_in(lock, tonumber(ARGV[2]))
+  redis.call('PEXPIRE', lock, tonumber(ARGV[2]))
 elseif what == 'delete' then
-  delete(lock)
+  redis.call('DEL', lock)
 else
-  delete(record)
+  redis.call('DEL', record)
   if what == 'garbage' then redis.call('SET', record, '99999999999999999999\nsomebody\nx') end
   if what == 'list' then redis.call('RPUSH', record, 'x') end
 end

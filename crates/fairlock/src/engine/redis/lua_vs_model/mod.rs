@@ -2,7 +2,11 @@
 //!
 //! Both sides run on a clock that the test sets, forwards and now and then backwards; the end of a
 //! key is a step of its own on both sides. Others interfere: a Java client takes the lock, somebody
-//! deletes it or spoils our record.
+//! deletes it or spoils our record. The fair lock has a test of its own, [`fair`].
+
+mod fair;
+mod fair_on_server;
+mod foreign;
 
 use std::collections::HashMap;
 
@@ -13,7 +17,7 @@ use super::keys;
 use super::scripts::{Scripts, parse_renewed, parse_reply};
 use crate::ids::{Name, OwnerId, Token};
 use crate::protocol::model::reentrant::{self, Hold, LockState, Message};
-use crate::protocol::op::{Claim, Details, Heard, Lease, Op, Record, Renew, Reply, State};
+use crate::protocol::op::{Claim, Heard, Lease, Op, Record, Renew, Reply, State};
 use crate::time::ServerTime;
 
 #[test]
@@ -113,7 +117,7 @@ impl Pair {
         Self {
             connection: server.connection(),
             _listener: listener,
-            scripts: Scripts::with_clock(CLOCK),
+            scripts: Scripts::behind(CLOCK),
             names,
             locks: HashMap::new(),
             now: ServerTime(1_700_000_000_000_000),
@@ -242,9 +246,9 @@ fn seen(dump: &Value) -> Visible {
         redis::from_redis_value::<Dump>(dump.clone()).unwrap();
     let fields: Vec<(String, String)> =
         fields.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-    let details = Details { fields, record: Record::parse(&record) };
-    let record_left = details.record.is_some().then_some(record_left);
-    (details.fields, left, details.record, record_left)
+    let record = Record::parse(&record);
+    let record_left = record.is_some().then_some(record_left);
+    (fields, left, record, record_left)
 }
 
 fn owner(rng: &mut Rng) -> OwnerId {

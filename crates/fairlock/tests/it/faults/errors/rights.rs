@@ -7,7 +7,7 @@ use super::super::scene::{
     connect_with, holds, holds_exactly, in_time, is_tidy, somebody_waits, until_within,
 };
 use super::trouble;
-use crate::patience::{ms, pass, secs};
+use crate::patience::{eventually, ms, pass, secs};
 
 /// A server with a user of these rights, and the address for that user.
 fn server_with_user(rights: &[&str]) -> (Server, String) {
@@ -49,6 +49,29 @@ const COMMANDS: [&str; 17] = [
     "-ping",
 ];
 
+/// What the fair lock needs besides.
+const FAIR_KEYS: [&str; 3] =
+    ["~redisson_lock_queue:*", "~redisson_lock_timeout:*", "&fairlock:client:*"];
+const FAIR_COMMANDS: [&str; 17] = [
+    "+hkeys",
+    "+hmget",
+    "+lindex",
+    "+llen",
+    "+lpop",
+    "+lrange",
+    "+lrem",
+    "+linsert",
+    "+rpush",
+    "+zadd",
+    "+zcard",
+    "+zrem",
+    "+zscore",
+    "+zmscore",
+    "+pexpireat",
+    "+persist",
+    "+pubsub|numsub",
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_that_are_listed_are_enough() {
     let (server, url) = server_with_user(&[&ENOUGH[..], &COMMANDS[..]].concat());
@@ -74,6 +97,44 @@ async fn the_rights_that_are_listed_are_enough() {
     assert_eq!(trouble(alice.lock("invoices:1").lock().await), StoreErrorKind::Denied);
     also_alice.close().await;
     assert!(is_tidy(&server, "orders:1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_that_are_listed_are_enough_to_queue() {
+    let rights = [&ENOUGH[..], &COMMANDS[..], &FAIR_KEYS[..], &FAIR_COMMANDS[..]].concat();
+    let (server, url) = server_with_user(&rights);
+    let brief = |builder: fairlock::Builder| builder.waiter_ttl(secs(2));
+    let (alice, also_alice) = (connect_with(&url, brief).await, connect_with(&url, brief).await);
+    let lock = alice.fair_lock("orders:1");
+    let held = lock.lock().await.unwrap();
+    let waits = |client: &Client| {
+        let lock = client.fair_lock("orders:1");
+        tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+    };
+    let waiting = [waits(&alice), waits(&also_alice), waits(&also_alice)];
+    let queued = async || lock.inspect().await.unwrap().queued;
+    eventually("all wait", async || queued().await == Some(3)).await;
+    waiting[1].abort();
+    eventually("one has left", async || queued().await == Some(2)).await;
+    // Longer than a place lives without a heartbeat.
+    pass(secs(3)).await;
+    assert_eq!(queued().await, Some(2));
+    assert!(also_alice.fair_lock("orders:1").try_lock().await.unwrap().is_none());
+    held.release().await.unwrap();
+    for waiting in waiting {
+        in_time("its turn", waiting).await.ok();
+    }
+    assert!(is_tidy(&server, "orders:1") && !lock.is_locked().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_right_to_look_at_queues_a_list_does_not_count_them() {
+    let (server, url) = server_with_user(&[&ENOUGH[..], &COMMANDS[..], &["+scan"]].concat());
+    let (alice, root) = (connect_with(&url, |b| b).await, connect_with(&server.url(), |b| b).await);
+    let _held = [alice.lock("orders:1").lock().await, root.lock("elsewhere").lock().await];
+    let listed = alice.list("*").await.unwrap();
+    assert_eq!(listed.len(), 1, "of what it may see: {listed:?}");
+    assert_eq!((listed[0].name.as_bytes(), listed[0].queued), (&b"orders:1"[..], None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
