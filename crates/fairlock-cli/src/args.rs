@@ -17,7 +17,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Wait for a lock, run a command, give the lock back.
+    /// Queue for a lock, run a command, give the lock back.
     #[command(
         override_usage = "fairlock run [OPTIONS] NAME [--] CMD...",
         after_help = help::RUN_SHORT,
@@ -37,7 +37,7 @@ pub(crate) enum Command {
         store: StoreArg,
     },
 
-    /// Show who holds a lock, since when, and how long its lease is.
+    /// Show who holds a lock, since when, how long its lease is, and who waits for it.
     #[command(after_long_help = help::SHOW)]
     Show {
         /// The lock.
@@ -106,6 +106,21 @@ pub(crate) struct RunArgs {
     /// Hold the lock no longer than this: the command is stopped before.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
+
+    /// Do not queue: when the lock comes free, whoever is first gets it.
+    ///
+    /// This is Redisson's getLock, and without it getFairLock. Use one kind for all who share a
+    /// lock: the unfair ones do not look at the queue.
+    #[arg(long)]
+    pub(crate) unfair: bool,
+
+    /// How long a place in the queue stays if its machine dies [variable: FAIRLOCK_WAITER_TTL;
+    /// default: 10s]
+    ///
+    /// One who waits gives three signs of life within this time. Those whose process died are
+    /// mostly passed over at once; this is for a machine or a network that died.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) waiter_ttl: Option<Duration>,
 
     /// What to do with the command when the lock is lost.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Term)]

@@ -23,6 +23,10 @@ pub(crate) struct RunConfig {
     pub(crate) name: OsString,
     pub(crate) command: Vec<OsString>,
     pub(crate) wait: Wait,
+    /// First come, first served.
+    pub(crate) fair: bool,
+    /// How long a place in the queue stays without a sign of life; else the library's own default.
+    pub(crate) waiter_ttl: Option<Duration>,
     pub(crate) conflict_exit: Exit,
     /// The lease that is renewed.
     pub(crate) lease: Duration,
@@ -79,12 +83,18 @@ impl RunConfig {
             Some(lease) => lease,
             None => environment.duration(LEASE_VARIABLE)?.unwrap_or(DEFAULT_LEASE),
         };
+        let waiter_ttl = match args.waiter_ttl {
+            Some(waiter_ttl) => Some(waiter_ttl),
+            None => environment.duration(WAITER_TTL_VARIABLE)?,
+        };
         let held = environment.text(HELD_VARIABLE).unwrap_or_default();
         Ok(Self {
             store: store(args.store, environment)?,
             name: args.name,
             command: args.command,
             wait,
+            fair: !args.unfair,
+            waiter_ttl,
             conflict_exit: args.conflict_exit_code.map_or(Exit::BUSY, Exit::chosen),
             lease,
             max_hold: args.max_hold,
@@ -200,6 +210,7 @@ pub(crate) const HELD_VARIABLE: &str = "FAIRLOCK_HELD";
 const STORE_VARIABLE: &str = "FAIRLOCK_STORE";
 const LEASE_VARIABLE: &str = "FAIRLOCK_LEASE";
 const WAIT_VARIABLE: &str = "FAIRLOCK_WAIT";
+const WAITER_TTL_VARIABLE: &str = "FAIRLOCK_WAITER_TTL";
 /// The library's own default, which is Redisson's.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// A line on a terminal has to hold more than the name.
@@ -223,18 +234,28 @@ mod tests {
         let config = resolve(&["x", "true"], &[home]).unwrap();
         assert_eq!(config.store, "file:/home/me/.local/state/fairlock");
         assert_eq!((config.wait, config.lease), (Wait::Forever, DEFAULT_LEASE));
+        assert_eq!((config.fair, config.waiter_ttl), (true, None));
 
-        let variables =
-            [home, ("XDG_STATE_HOME", "/state"), ("FAIRLOCK_LEASE", "5s"), ("FAIRLOCK_WAIT", "1m")];
+        let variables = [
+            home,
+            ("XDG_STATE_HOME", "/state"),
+            ("FAIRLOCK_LEASE", "5s"),
+            ("FAIRLOCK_WAIT", "1m"),
+            ("FAIRLOCK_WAITER_TTL", "4s"),
+        ];
         let config = resolve(&["x", "true"], &variables).unwrap();
         assert_eq!(config.store, "file:/state/fairlock");
         assert_eq!(config.wait, Wait::For(Duration::from_secs(60)));
         assert_eq!(config.lease, Duration::from_secs(5));
+        assert_eq!(config.waiter_ttl, Some(Duration::from_secs(4)));
 
-        let flags = ["--lease", "7", "-w", "0", "--store", "redis://a", "x", "true"];
-        let config = resolve(&flags, &[("FAIRLOCK_STORE", "redis://b"), variables[2]]).unwrap();
+        let flags = ["--lease", "7", "-w", "0", "--store", "redis://a"];
+        let flags = [&flags[..], &["--waiter-ttl", "3s", "--unfair", "x", "true"]].concat();
+        let variables = [("FAIRLOCK_STORE", "redis://b"), variables[2], variables[4]];
+        let config = resolve(&flags, &variables).unwrap();
         assert_eq!((config.store.as_str(), config.wait), ("redis://a", Wait::No));
         assert_eq!(config.lease, Duration::from_secs(7));
+        assert_eq!((config.fair, config.waiter_ttl), (false, Some(Duration::from_secs(3))));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fairlock::{Client, Info, LockError};
 
-use super::with_client;
+use super::{queue, with_client};
 use crate::config::{LookConfig, for_people};
 use crate::exit::Exit;
 use crate::run::holder;
@@ -17,9 +17,9 @@ pub(crate) async fn break_lock(config: LookConfig, name: &OsStr, yes: bool) -> E
 }
 
 async fn try_to_break(client: &Client, name: &OsStr, yes: bool) -> Result<Exit, LockError> {
-    let lock = client.lock(name.as_bytes());
+    let lock = client.fair_lock(name.as_bytes());
     let shown = for_people(&name.to_string_lossy());
-    let info = lock.inspect().await?;
+    let mut info = lock.inspect().await?;
     if !info.held {
         say::error(format_args!("nobody holds the lock {shown}, there is nothing to break"));
         return Ok(Exit::BUSY);
@@ -45,8 +45,14 @@ async fn try_to_break(client: &Client, name: &OsStr, yes: bool) -> Result<Exit, 
             say::error(format_args!("by now the lock {shown} is {}; left as it is", holder(&now)));
             return Ok(Exit::BUSY);
         }
+        (info.waiters, info.queued) = (now.waiters, now.queued);
     }
-    match lock.force_unlock().await? {
+    // The two wake different people: the first in the queue, or all who wait for a plain lock.
+    let broken = match queue(&info) {
+        Some(_) => lock.force_unlock().await?,
+        None => client.lock(name.as_bytes()).force_unlock().await?,
+    };
+    match broken {
         true => {
             say::error(format_args!("broke the lock {shown}, {}", holder(&info)));
             Ok(Exit::OK)

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use fairlock::{Holder, Info};
+use fairlock::{Holder, Info, Waiter};
 use serde::Serialize;
+
+use super::queue;
 
 /// One lock, as an object.
 pub(crate) fn one(info: &Info) -> String {
@@ -28,8 +30,21 @@ struct Lock {
     lease_ms: Option<u64>,
     token: Option<u64>,
     holder: Option<Who>,
-    /// Null: this kind of lock does not store who waits.
-    waiters: Option<Vec<()>>,
+    /// How many are in the queue. Null: the store does not say.
+    queued: Option<usize>,
+    /// Null: nobody is in a queue, or this is a list; who waits for a plain lock is not stored.
+    waiters: Option<Vec<InQueue>>,
+}
+
+#[derive(Serialize)]
+struct InQueue {
+    owner: String,
+    /// 1 is the next to be served.
+    position: usize,
+    client: &'static str,
+    alive: bool,
+    /// Null: Redisson does not say.
+    waited_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -47,16 +62,35 @@ impl Lock {
         Self {
             name: info.name.to_string(),
             name_bytes: std::str::from_utf8(bytes).is_err().then(hex),
-            kind: "lock",
+            kind: if info.queued.is_some_and(|queued| queued > 0) { "fair" } else { "lock" },
             held: info.held,
             owner: info.owner.as_ref().map(ToString::to_string),
             holds: info.holds,
             lease_ms: info.lease.map(|lease| lease.as_millis() as u64),
             token: info.token.map(|token| token.get()),
             holder: info.holder.as_ref().map(Who::of),
-            waiters: None,
+            queued: info.queued,
+            waiters: queue(info)
+                .map(|waiters| (1..).zip(waiters).map(|(at, one)| InQueue::of(at, one)).collect()),
         }
     }
+}
+
+impl InQueue {
+    fn of(position: usize, waiter: &Waiter) -> Self {
+        Self {
+            owner: waiter.owner.to_string(),
+            position,
+            client: client(waiter),
+            alive: waiter.alive,
+            waited_ms: waiter.waited.map(|waited| waited.as_millis() as u64),
+        }
+    }
+}
+
+/// Whose library somebody waits with.
+pub(crate) fn client(waiter: &Waiter) -> &'static str {
+    if waiter.owner.is_fairlock() { "fairlock" } else { "foreign" }
 }
 
 impl Who {

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 
-use fairlock::{Client, LockError};
+use fairlock::{Client, Info, LockError, Waiter};
 
 pub(crate) use self::breaking::break_lock;
 pub(crate) use self::table::Style;
@@ -36,7 +36,7 @@ pub(crate) async fn ls(config: LookConfig, pattern: String) -> Exit {
 /// `fairlock show`.
 pub(crate) async fn show(config: LookConfig, name: &OsStr) -> Exit {
     with_client(&config, async |client| {
-        let info = client.lock(name.as_bytes()).inspect().await?;
+        let info = client.fair_lock(name.as_bytes()).inspect().await?;
         say::output(&match config.json {
             true => json::one(&info),
             false => table::one(&info, config.style),
@@ -44,6 +44,12 @@ pub(crate) async fn show(config: LookConfig, name: &OsStr) -> Exit {
         Ok(Exit::OK)
     })
     .await
+}
+
+/// Who queues for a lock. `None` says nothing about its kind: a store has the same entry for a plain
+/// lock and for a fair one that nobody waits for.
+fn queue(info: &Info) -> Option<&[Waiter]> {
+    info.waiters.as_deref().filter(|waiters| !waiters.is_empty())
 }
 
 /// Connects, does something, and says what went wrong if anything did.

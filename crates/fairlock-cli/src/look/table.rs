@@ -1,8 +1,9 @@
 //! Locks for people.
 
-use fairlock::Info;
+use fairlock::{Info, Waiter};
 
-use super::json::rfc3339;
+use super::json::{client, rfc3339};
+use super::queue;
 use crate::duration::spell;
 
 /// Whether to use colours.
@@ -58,30 +59,50 @@ pub(crate) fn one(info: &Info, style: Style) -> String {
     }
     let line =
         |(what, text): &(&str, String)| format!("{}  {text}\n", style.dim(&format!("{what:6}")));
-    lines.iter().map(line).collect()
+    let mut text: String = lines.iter().map(line).collect();
+    if let Some(waiters) = queue(info) {
+        text += &format!("\n{}", in_line(waiters, style));
+    }
+    text
+}
+
+/// One line for each who waits, in the order of service.
+fn in_line(waiters: &[Waiter], style: Style) -> String {
+    let row = |(place, waiter): (usize, &Waiter)| {
+        let waited = waiter.waited.map_or_else(|| "-".to_owned(), spell);
+        let alive = if waiter.alive { "yes" } else { "no" };
+        let owner = printable(waiter.owner.as_str());
+        [place.to_string(), owner, client(waiter).to_owned(), waited, alive.to_owned()]
+    };
+    grid(QUEUE_HEAD, &(1..).zip(waiters).map(row).collect::<Vec<_>>(), style)
 }
 
 /// One line for each lock.
 pub(crate) fn list(infos: &[Info], style: Style) -> String {
     let row = |info: &Info| {
         let lease = info.lease.map_or_else(|| "no end".to_owned(), spell);
+        let queued = info.queued.map_or_else(|| "-".to_owned(), |queued| queued.to_string());
         let name = printable(&info.name.to_string());
         match &info.holder {
             Some(who) => {
                 let process = format!("{} {}", printable(&who.program), who.pid);
-                [name, process, printable(&who.host), spell(who.held_for), lease]
+                [name, process, printable(&who.host), spell(who.held_for), lease, queued]
             }
-            None => [name, printable(&owner(info)), "-".into(), "-".into(), lease],
+            None => [name, printable(&owner(info)), "-".into(), "-".into(), lease, queued],
         }
     };
-    let rows: Vec<[String; 5]> = infos.iter().map(row).collect();
-    let mut widths = HEAD.map(str::len);
-    for row in &rows {
+    grid(HEAD, &infos.iter().map(row).collect::<Vec<_>>(), style)
+}
+
+/// Rows under a head, in columns.
+fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]], style: Style) -> String {
+    let mut widths = head.map(str::len);
+    for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let line = |cells: [&str; 5], dress: &dyn Fn(usize, &str) -> String| {
+    let line = |cells: [&str; N], dress: &dyn Fn(usize, &str) -> String| {
         let padded = cells.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
             // The last column needs no padding.
             let width = if column + 1 < cells.len() { width } else { 0 };
@@ -89,8 +110,8 @@ pub(crate) fn list(infos: &[Info], style: Style) -> String {
         });
         padded.collect::<Vec<_>>().join("  ") + "\n"
     };
-    let mut text = line(HEAD, &|_, cell| style.dim(cell));
-    for row in &rows {
+    let mut text = line(head, &|_, cell| style.dim(cell));
+    for row in rows {
         let cells = row.each_ref().map(String::as_str);
         text += &line(cells, &|column, cell| match column {
             0 => style.bold(cell),
@@ -113,4 +134,5 @@ fn printable(text: &str) -> String {
     text.chars().map(show).collect()
 }
 
-const HEAD: [&str; 5] = ["LOCK", "HOLDER", "HOST", "HELD FOR", "LEASE LEFT"];
+const HEAD: [&str; 6] = ["LOCK", "HOLDER", "HOST", "HELD FOR", "LEASE LEFT", "QUEUED"];
+const QUEUE_HEAD: [&str; 5] = ["PLACE", "WAITER", "CLIENT", "WAITED", "ALIVE"];

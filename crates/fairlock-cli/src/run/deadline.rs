@@ -6,6 +6,9 @@
 //!   holding ──(past sure until)────▶ KILL                              we were stopped
 //! ```
 //!
+//! The first `sure until` may come early: one who waited in the queue is granted the lock for a short
+//! time, until it shows that it lives. Then the lead is a part of that time.
+//!
 //! `sure until` already lies before the moment at which the store can give the lock to somebody
 //! else, so a command that is killed then is gone in time. A lock that was found gone may already
 //! be somebody else's, and every moment counts; yet the command gets a grace to clean up, because
@@ -49,6 +52,7 @@ pub(crate) enum Why {
 pub(crate) struct Deadline {
     on_lost: OnLost,
     lead: Duration,
+    since: Moment,
     sure_until: Moment,
     state: State,
 }
@@ -61,10 +65,10 @@ enum State {
 }
 
 impl Deadline {
-    /// For a lock with this lease, sure until then for now.
-    pub(crate) fn new(on_lost: OnLost, lease: Duration, sure_until: Moment) -> Self {
+    /// For a lock with this lease, got at `since` and sure until then for now.
+    pub(crate) fn new(on_lost: OnLost, lease: Duration, since: Moment, sure_until: Moment) -> Self {
         let lead = (lease / 4).min(LONGEST_LEAD);
-        Self { on_lost, lead, sure_until, state: State::Holding }
+        Self { on_lost, lead, since, sure_until, state: State::Holding }
     }
 
     /// What to do now, if the lock is `held` until then, or lost.
@@ -97,8 +101,9 @@ impl Deadline {
 
     fn holding(&mut self, now: Moment, sure_until: Moment) -> Act {
         self.sure_until = sure_until;
+        let lead = self.lead.min(self.since.until(sure_until) / 4);
         let act_at = match self.on_lost {
-            OnLost::Term => sure_until.minus(self.lead),
+            OnLost::Term => sure_until.minus(lead),
             // They have nothing to do before it is lost.
             OnLost::Kill | OnLost::Ignore => return Act::Rest(sure_until),
         };
@@ -143,7 +148,7 @@ mod tests {
     }
 
     fn deadline(on_lost: OnLost) -> Deadline {
-        Deadline::new(on_lost, Duration::from_secs(30), at(30))
+        Deadline::new(on_lost, Duration::from_secs(30), at(0), at(30))
     }
 
     #[test]
@@ -161,8 +166,18 @@ mod tests {
 
     #[test]
     fn a_short_lease_leaves_a_quarter_of_it() {
-        let mut deadline = Deadline::new(OnLost::Term, Duration::from_secs(4), at(4));
+        let mut deadline = Deadline::new(OnLost::Term, Duration::from_secs(4), at(0), at(4));
         assert_eq!(deadline.next(at(0), Ok(at(4))), Act::Rest(at(3)));
+    }
+
+    #[test]
+    fn a_lock_granted_for_a_short_time_is_not_given_up_at_once() {
+        let mut deadline = Deadline::new(OnLost::Term, Duration::from_secs(30), at(0), at(4));
+        assert_eq!(deadline.next(at(0), Ok(at(4))), Act::Rest(at(3)));
+        assert_eq!(deadline.next(at(2), Ok(at(31))), Act::Rest(at(26)));
+        let mut deadline = Deadline::new(OnLost::Term, Duration::from_secs(30), at(0), at(4));
+        let why = Why::EndsIn(Duration::from_secs(1));
+        assert_eq!(deadline.next(at(3), Ok(at(4))), Act::Terminate(why));
     }
 
     #[test]

@@ -46,10 +46,12 @@ pub(crate) async fn run(config: RunConfig) -> Exit {
         Ok(signals) => signals,
         Err(error) => return system_error(&config, "listen to signals", &error),
     };
-    let connect =
-        Client::builder(&config.store).lease(config.lease).program(config.program()).connect();
+    let mut builder = Client::builder(&config.store).lease(config.lease).program(config.program());
+    if let Some(waiter_ttl) = config.waiter_ttl {
+        builder = builder.waiter_ttl(waiter_ttl);
+    }
     let client = tokio::select! {
-        client = connect => client,
+        client = builder.connect() => client,
         signal = signals.next_to_end_us() => return Exit::of_signal(signal.as_raw()),
     };
     let client = match client {

@@ -13,7 +13,7 @@ use super::deadline::{Act, Deadline, Why};
 use super::signals::{Signals, is_forwarded};
 use super::terminal::Terminal;
 use super::watcher::Watcher;
-use crate::clock::{Moment, short_pause, sleep_towards};
+use crate::clock::{Moment, SHORT_PAUSE, short_pause, sleep_towards};
 use crate::config::RunConfig;
 use crate::duration::spell;
 use crate::exit::Exit;
@@ -43,18 +43,22 @@ impl Supervisor<'_> {
     /// Runs until the command and all that it left in its group have ended.
     pub(crate) async fn run(mut self) -> Outcome {
         let sure_until = self.held().await.unwrap_or(self.since);
-        let mut deadline = Deadline::new(self.config.on_lost, self.config.lease(), sure_until);
+        let (on_lost, lease) = (self.config.on_lost, self.config.lease());
+        let mut deadline = Deadline::new(on_lost, lease, self.since, sure_until);
         let mut lost = false;
         // Set while we wait to be stopped ourselves, after the command was.
         let mut pause_ends: Option<Moment> = None;
         let exit = loop {
-            let mut wake_at = Moment::now().plus(self.config.lease() / LOOKS_PER_LEASE);
+            let mut wake_at = Moment::now().plus(lease / LOOKS_PER_LEASE);
             match deadline.next(Moment::now(), self.held().await) {
                 Act::Rest(until) => wake_at = wake_at.min(until),
                 act => lost |= self.act(act),
             }
             if let Some(until) = deadline.may_run_until() {
                 self.watcher.may_run_until(until);
+                // A lock that came from the queue is renewed sooner than its lease says.
+                let half = Moment::now().until(until) / 2;
+                wake_at = wake_at.min(Moment::now().plus(half.max(SHORT_PAUSE)));
             }
             if let Some(end) = pause_ends {
                 if Moment::now() >= end {

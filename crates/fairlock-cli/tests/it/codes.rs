@@ -103,6 +103,7 @@ fn wrong_usage_is_64() {
             &["run", "-E", "256", "x", "true"],
             &["run", "--on-lost", "pray", "x", "true"],
             &["run", "--lease", "1ms", "x", "true"],
+            &["run", "--waiter-ttl", "1ms", "x", "true"],
             &["run", "", "true"],
             &["run", &too_long, "true"],
             &["run", "--store", "carrier-pigeon:", "x", "true"],

@@ -47,7 +47,7 @@ fn a_free_lock_is_nothing_special() {
         let shown = parse(&call(store, &["show", "--json", "x"]));
         let free = json!({
             "name": "x", "kind": "lock", "held": false, "owner": null, "holds": 0,
-            "lease_ms": null, "token": null, "holder": null, "waiters": null,
+            "lease_ms": null, "token": null, "holder": null, "queued": 0, "waiters": null,
         });
         assert_eq!(shown, free);
         assert!(call(store, &["show", "x"]).stdout.contains("free"));
@@ -209,13 +209,18 @@ fn help_completions_and_the_manual_go_to_standard_output() {
         assert!(!ended.stdout.is_empty());
     }
     let help = call(&["run", "--help"]).stdout;
-    for part in ["*/5 * * * *", "79", "FAIRLOCK_TOKEN", "500ms", "setsid"] {
+    let parts = ["*/5 * * * *", "79", "FAIRLOCK_TOKEN", "500ms", "setsid"];
+    for part in parts.into_iter().chain(["--unfair", "FAIRLOCK_WAITER_TTL", "THE QUEUE"]) {
         assert!(help.contains(part), "{part} is not in the help");
     }
     for shell in ["bash", "zsh", "fish"] {
-        assert!(call(&["completions", shell]).stdout.contains("on-lost"), "{shell}");
+        let script = call(&["completions", shell]).stdout;
+        for flag in ["on-lost", "unfair", "waiter-ttl"] {
+            assert!(script.contains(flag), "{shell}: {flag}");
+        }
     }
     assert!(call(&["man"]).stdout.starts_with(".ie"));
-    assert!(call(&["man", "run"]).stdout.contains("fairlock\\-run"));
+    let manual = call(&["man", "run"]).stdout;
+    assert!(manual.contains("fairlock\\-run") && manual.contains("\\-\\-unfair"), "{manual}");
     assert_eq!(call(&["man", "walk"]).code(), 64);
 }

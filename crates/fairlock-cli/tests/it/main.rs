@@ -9,6 +9,7 @@ mod loss;
 mod orphans;
 mod processes;
 mod pty;
+mod queue;
 mod signals;
 mod stores;
 mod terminal;

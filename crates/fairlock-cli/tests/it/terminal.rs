@@ -58,7 +58,7 @@ fn ctrl_c_ends_the_waiting_and_the_status_line() {
         let mut shell = Shell::start(store);
         shell.type_line("$F run x -- echo never");
         shell.expect("\rfairlock: waiting ");
-        let who = format!("for \"x\", held by sh, pid {} on ", holder.pid());
+        let who = format!("for \"x\", 1st in line, held by sh, pid {} on ", holder.pid());
         shell.expect(&who);
         // It is rewritten.
         shell.expect("\rfairlock: waiting ");
