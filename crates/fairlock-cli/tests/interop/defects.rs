@@ -2,9 +2,7 @@
 //! fairlock does instead; a scenario here fails when a version does better, and the list is to be
 //! mended then.
 
-use fairlock_testkit::eventually;
-
-use crate::stage::{BOUND, Part, Stage, WATCHDOG, ms, pass};
+use crate::stage::{Part, Stage, WATCHDOG, ms, pass};
 use crate::table::Scenario;
 
 pub(crate) const SCENARIOS: [Scenario; 5] = [
@@ -44,15 +42,13 @@ fn stands_still(stage: &Stage, waits_ms: &[u64]) -> u64 {
     let survivor = Part::new(stage, &stage.java[1], "fair", &name);
     let victim = stage.another_java();
     holder.does("lock", "held");
-    let queue = format!("redisson_lock_queue:{{{name}}}");
-    let length = || stage.query::<u64>(&["LLEN", &queue]);
-    for (index, wait) in waits_ms.iter().enumerate() {
+    for (number, wait) in (1..).zip(waits_ms) {
         Part::new(stage, &victim, "fair", &name).begin("trylock", &format!("{wait} 60000"));
-        eventually(BOUND, "it has queued", || length() == index as u64 + 1);
+        stage.await_queued(&name, number);
     }
     victim.kill();
     let waiting = survivor.begin("trylock", "40000 60000");
-    eventually(BOUND, "it has queued", || length() == waits_ms.len() as u64 + 1);
+    stage.await_queued(&name, waits_ms.len() as u64 + 1);
     let released = holder.answer("unlock", "");
     let served = waiting.answer();
     assert_eq!(served.text, "held");

@@ -7,11 +7,17 @@ use fairlock_testkit::{Peer, Pending, Scratch};
 use crate::stage::Stage;
 use crate::table::Scenario;
 
-pub(crate) const SCENARIOS: [Scenario; 1] =
-    [Scenario::once("exclusion: 2 JVMs x 4, 2 Rust processes x 4", plain)];
+pub(crate) const SCENARIOS: [Scenario; 2] = [
+    Scenario::once("exclusion: 2 JVMs x 4, 2 Rust processes x 4", plain),
+    Scenario::once("fair exclusion: 2 JVMs x 4, 2 Rust processes x 4", fair),
+];
 
 fn plain(stage: &Stage) -> String {
     everybody_adds(stage, "lock")
+}
+
+fn fair(stage: &Stage) -> String {
+    everybody_adds(stage, "fair")
 }
 
 /// Everybody reads a number from a file, adds one and writes it back, under the lock.

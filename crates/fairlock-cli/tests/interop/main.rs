@@ -10,6 +10,7 @@ mod cli;
 mod crashes;
 mod defects;
 mod exclusion;
+mod fair;
 mod recording;
 mod rules;
 mod rust_peer;
@@ -53,6 +54,7 @@ fn all() -> Vec<Scenario> {
     scenarios.extend(wakeups::SCENARIOS);
     scenarios.extend(rules::SCENARIOS);
     scenarios.extend(crashes::SCENARIOS);
+    scenarios.extend(fair::SCENARIOS);
     scenarios.extend(cli::SCENARIOS);
     scenarios.extend(recording::SCENARIOS);
     scenarios.extend(defects::SCENARIOS);

@@ -27,9 +27,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use fairlock_testkit::{Peer, Pending, eventually};
+use fairlock_testkit::{Peer, Pending};
 
-use crate::stage::{BOUND, Part, Stage, ms, pass};
+use crate::stage::{Part, Stage, ms, pass};
 use crate::table::Scenario;
 
 pub(crate) const SCENARIOS: [Scenario; 1] =
@@ -87,10 +87,7 @@ fn record(stage: &Stage) -> String {
     let mut recorder = Recorder::new(stage, &name);
     let [one, two] = &stage.java;
     let part = |peer| Part::new(stage, peer, "fair", &name);
-    let queued = |wanted: u64| {
-        let key = format!("redisson_lock_queue:{{{name}}}");
-        eventually(BOUND, "the queue is so long", || stage.query::<u64>(&["LLEN", &key]) == wanted);
-    };
+    let queued = |count| stage.await_queued(&name, count);
     let held = |waiting: Pending| assert_eq!(waiting.answer().text, "held");
 
     let (a, b, c, d) = (part(one), part(one), part(two), part(two));
@@ -144,8 +141,7 @@ fn stale_head(stage: &Stage, recorder: &mut Recorder<'_>, name: &str, survivor: 
     let holder = Part::new(stage, survivor, "fair", name);
     assert_eq!(holder.answer("lock", "1200").text, "held");
     let _dies = Part::new(stage, &victim, "fair", name).begin("trylock", "1000 60000");
-    let key = format!("redisson_lock_queue:{{{name}}}");
-    eventually(BOUND, "it has queued", || stage.query::<u64>(&["LLEN", &key]) == 1);
+    stage.await_queued(name, 1);
     recorder.step("one queues behind a short lease");
     victim.kill();
     pass(ms(2_600));

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use fairlock::{Client, Guard, Lock, LockError, Options, Owner, ReleaseError};
+use fairlock::{Client, FairLock, Guard, Info, Lock, LockError, Options, Owner, ReleaseError};
 use fairlock_testkit::Peer;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -28,7 +28,8 @@ pub(crate) fn play() {
     let url = std::env::var(URL).unwrap();
     let lease = Duration::from_millis(std::env::var(LEASE).unwrap().parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let client = runtime.block_on(Client::builder(&url).lease(lease).connect()).unwrap();
+    let builder = Client::builder(&url).lease(lease).waiter_ttl(WAITER_TTL);
+    let client = runtime.block_on(builder.connect()).unwrap();
     say("0", "ready");
     let mut threads: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
     for line in std::io::stdin().lines() {
@@ -51,7 +52,7 @@ pub(crate) fn play() {
 async fn obey_all(client: Client, mut commands: UnboundedReceiver<Vec<String>>) {
     let mut thread = Thread { owner: client.owner(), client, guards: HashMap::new() };
     while let Some(words) = commands.recv().await {
-        let answer = thread.obey(&words[2], &words[4], &words[5..]).await;
+        let answer = thread.obey(&words[2], &words[3], &words[4], &words[5..]).await;
         say(&words[0], &answer.unwrap_or_else(|error| format!("error {error}")));
     }
 }
@@ -66,10 +67,15 @@ impl Thread {
     async fn obey(
         &mut self,
         verb: &str,
+        kind: &str,
         name: &str,
         arguments: &[String],
     ) -> Result<String, LockError> {
-        let lock = self.client.lock(name);
+        let lock = match kind {
+            "lock" => AnyLock::Plain(self.client.lock(name)),
+            "fair" => AnyLock::Fair(self.client.fair_lock(name)),
+            _ => return Ok(format!("error no kind of lock: {kind}")),
+        };
         let number = |index: usize| arguments[index].parse::<u64>().unwrap();
         let answer = match verb {
             "lock" => {
@@ -97,7 +103,7 @@ impl Thread {
                 },
             },
             "force" => lock.force_unlock().await?.to_string(),
-            "islocked" => lock.is_locked().await?.to_string(),
+            "islocked" => lock.inspect().await?.held.to_string(),
             "ttl" => {
                 lock.inspect().await?.lease.map_or(-2, |left| left.as_millis() as i64).to_string()
             }
@@ -137,7 +143,57 @@ impl Thread {
     }
 }
 
-async fn add(lock: &Lock, file: &str, rounds: u64) -> Result<(), LockError> {
+/// A lock of either kind.
+enum AnyLock {
+    Plain(Lock),
+    Fair(FairLock),
+}
+
+impl AnyLock {
+    fn with(&self, options: Options) -> Self {
+        match self {
+            Self::Plain(lock) => Self::Plain(lock.with(options)),
+            Self::Fair(lock) => Self::Fair(lock.with(options)),
+        }
+    }
+
+    async fn lock(&self) -> Result<Guard, LockError> {
+        match self {
+            Self::Plain(lock) => lock.lock().await,
+            Self::Fair(lock) => lock.lock().await,
+        }
+    }
+
+    async fn lock_as(&self, owner: &Owner) -> Result<Guard, LockError> {
+        match self {
+            Self::Plain(lock) => lock.lock_as(owner).await,
+            Self::Fair(lock) => lock.lock_as(owner).await,
+        }
+    }
+
+    async fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, LockError> {
+        match self {
+            Self::Plain(lock) => lock.try_lock_as(owner).await,
+            Self::Fair(lock) => lock.try_lock_as(owner).await,
+        }
+    }
+
+    async fn inspect(&self) -> Result<Info, LockError> {
+        match self {
+            Self::Plain(lock) => lock.inspect().await,
+            Self::Fair(lock) => lock.inspect().await,
+        }
+    }
+
+    async fn force_unlock(&self) -> Result<bool, LockError> {
+        match self {
+            Self::Plain(lock) => lock.force_unlock().await,
+            Self::Fair(lock) => lock.force_unlock().await,
+        }
+    }
+}
+
+async fn add(lock: &AnyLock, file: &str, rounds: u64) -> Result<(), LockError> {
     for _ in 0..rounds {
         let guard = lock.lock().await?;
         let number: u64 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
@@ -154,6 +210,9 @@ fn say(number: &str, answer: &str) {
     writeln!(output, "{number} {} {answer}", now.as_micros()).unwrap();
     output.flush().unwrap();
 }
+
+/// How long the place of a dead waiter of ours may hold up the others.
+pub(crate) const WAITER_TTL: Duration = Duration::from_secs(2);
 
 const URL: &str = "FAIRLOCK_PEER_URL";
 const LEASE: &str = "FAIRLOCK_PEER_LEASE_MS";

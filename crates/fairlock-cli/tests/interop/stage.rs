@@ -68,6 +68,32 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// Waits until so many are in the queue of a fair lock.
+    pub(crate) fn await_queued(&self, name: &str, count: u64) {
+        let queue = format!("redisson_lock_queue:{{{name}}}");
+        eventually(BOUND, "so many are queued", || self.query::<u64>(&["LLEN", &queue]) == count);
+    }
+
+    /// Waits until the head of a fair lock's queue listens for Redisson's message to it.
+    pub(crate) fn await_fair_listener(&self, name: &str) {
+        let queue = format!("redisson_lock_queue:{{{name}}}");
+        eventually(BOUND, "the head of the queue listens", || {
+            let head: Option<String> = self.query(&["LINDEX", &queue, "0"]);
+            head.is_some_and(|head| {
+                let own = format!("redisson_lock__channel:{{{name}}}:{head}");
+                let client = head.rsplit_once(':').map_or("", |(client, _)| client);
+                let client = format!("fairlock:client:{client}");
+                let heard = |channel: &str| -> u64 {
+                    self.query::<(String, u64)>(&["PUBSUB", "NUMSUB", channel]).1
+                };
+                // A waiter of ours hears of grants in another way, too.
+                heard(&own) > 0 || heard(&client) > 0
+            })
+        });
+    }
+}
+
 /// A logical thread of a process, and one lock: what most scenarios are about.
 pub(crate) struct Part<'a> {
     peer: &'a Peer,

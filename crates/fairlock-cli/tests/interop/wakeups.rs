@@ -7,17 +7,32 @@ use fairlock_testkit::Peer;
 use crate::stage::{Part, Stage, ms, pass};
 use crate::table::Scenario;
 
-pub(crate) const SCENARIOS: [Scenario; 1] = [Scenario::both_ways("200 wake-ups", plain)];
+pub(crate) const SCENARIOS: [Scenario; 2] =
+    [Scenario::both_ways("200 wake-ups", plain), Scenario::both_ways("fair: 200 wake-ups", fair)];
 
 fn plain(stage: &Stage, holder: &Peer, waiter: &Peer) -> String {
+    woken(stage, holder, waiter, "lock", |name| stage.await_listeners(name, 1))
+}
+
+fn fair(stage: &Stage, holder: &Peer, waiter: &Peer) -> String {
+    woken(stage, holder, waiter, "fair", |name| stage.await_fair_listener(name))
+}
+
+fn woken(
+    stage: &Stage,
+    holder: &Peer,
+    waiter: &Peer,
+    kind: &str,
+    await_listener: impl Fn(&str),
+) -> String {
     let name = stage.new_name("woken");
     let (holder, waiter) =
-        (Part::new(stage, holder, "lock", &name), Part::new(stage, waiter, "lock", &name));
+        (Part::new(stage, holder, kind, &name), Part::new(stage, waiter, kind, &name));
     let mut delays: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
             assert_eq!(holder.answer("lock", LONG_LEASE).text, "held");
             let waiting = waiter.begin("lock", LONG_LEASE);
-            stage.await_listeners(&name, 1);
+            await_listener(&name);
             // It listens; the attempt that follows takes a moment.
             pass(ms(3));
             assert_eq!(waiting.try_answer(), None);
