@@ -57,19 +57,28 @@ async fn acquire_plain(
             FirstTry::Waiting(waiting) => waiting,
         },
     };
-    match waiting.await_turn().await {
-        Ok(guard) => still_held(guard).map(Some),
+    finish(&wish, waiting.await_turn().await, started).await.map(Some)
+}
+
+/// What one who waited since `started` is told.
+pub(super) async fn finish(
+    wish: &Wish,
+    told: Result<Guard, Refusal>,
+    started: BootTime,
+) -> Result<Guard, LockError> {
+    match told {
+        Ok(guard) => still_held(guard),
         Err(Refusal::Error(error)) => Err(error),
         Err(Refusal::TimedOut) => {
-            let waited = started.until(core.clock.now());
-            let holder = holder(core, Kind::Plain, name).await.map(Box::new);
-            Err(LockError::TimedOut { name: name.to_string(), waited, holder })
+            let waited = started.until(wish.core.clock.now());
+            let holder = holder(&wish.core, wish.kind, &wish.name).await.map(Box::new);
+            Err(LockError::TimedOut { name: wish.name.to_string(), waited, holder })
         }
     }
 }
 
 /// A lock whose lease is over when the news of it arrives was not acquired.
-pub(super) fn still_held(guard: Guard) -> Result<Guard, LockError> {
+fn still_held(guard: Guard) -> Result<Guard, LockError> {
     match guard.is_held() {
         true => Ok(guard),
         false => Err(guard.hold().loss().into()),
@@ -89,7 +98,7 @@ pub(crate) async fn inspect(
 }
 
 /// Who holds a lock, for a message: not worth a long wait.
-pub(super) async fn holder(core: &Core, kind: Kind, name: &Name) -> Option<Holder> {
+async fn holder(core: &Core, kind: Kind, name: &Name) -> Option<Holder> {
     let until = core.clock.now().plus(Duration::from_millis(200));
     inspect(core, kind, name, until).await.ok()?.holder
 }

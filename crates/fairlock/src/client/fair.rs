@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 
-use super::acquire::{SHORTEST_TRY, holder, still_held};
+use super::acquire::{SHORTEST_TRY, finish};
 use super::call::Answered;
-use super::shared::{CleanUp, Core, QueueAnew, Refusal, Shared, Table, Task, Then, Ticket, Wish};
+use super::shared::{Core, QueueAnew, Refusal, Shared, Table, Task, Ticket, Wish};
 use crate::engine::{Generation, Grant, Lane};
 use crate::error::{LockError, StoreError};
 use crate::ids::{Name, OwnerId, Token};
@@ -77,7 +77,7 @@ pub(crate) async fn acquire(
         // The lock has come by a message, or there will be none. In that case the request may have
         // come after what was cleaned up.
         if told.is_err() {
-            core.forget_place(&wish, &waiting.claim.owner);
+            core.clean_up(&wish, &waiting.claim.owner);
         }
         return finish(&wish, told, started).await.map(Some);
     }
@@ -102,22 +102,6 @@ async fn let_others_go_first() {
     // About a turn for the one that has the lock, and one for the connection.
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-}
-
-async fn finish(
-    wish: &Wish,
-    told: Result<Guard, Refusal>,
-    started: BootTime,
-) -> Result<Guard, LockError> {
-    match told {
-        Ok(guard) => still_held(guard),
-        Err(Refusal::Error(error)) => Err(error),
-        Err(Refusal::TimedOut) => {
-            let waited = started.until(wish.core.clock.now());
-            let holder = holder(&wish.core, wish.kind, &wish.name).await.map(Box::new);
-            Err(LockError::TimedOut { name: wish.name.to_string(), waited, holder })
-        }
-    }
 }
 
 /// A seat, left when this is dropped.
@@ -307,7 +291,7 @@ impl Shared {
         self.stop_hearing_java(sitting);
         table.sitting.remove(&sitting.claim.owner);
         table.queueing_anew.remove(&sitting.claim.owner);
-        self.forget_place(&sitting.tell.wish, &sitting.claim.owner);
+        self.clean_up(&sitting.tell.wish, &sitting.claim.owner);
     }
 
     /// Redisson tells the head of the queue on a channel of its own that the lock is free.
@@ -325,17 +309,6 @@ impl Shared {
             let (name, owner) = (sitting.tell.wish.name.clone(), sitting.claim.owner.clone());
             self.queue(Task::StopHearingJava(name, owner));
         }
-    }
-
-    fn forget_place(&self, wish: &Wish, owner: &OwnerId) {
-        self.queue(Task::CleanUp(CleanUp {
-            kind: Kind::Fair,
-            name: wish.name.clone(),
-            owner: owner.clone(),
-            trail: wish.trail.clone(),
-            lease_ms: wish.plan.lease_ms,
-            then: Then::Nothing,
-        }));
     }
 
     /// Tells one who waited that there is no lock for it.
@@ -516,7 +489,7 @@ fn ask_anew(shared: &Arc<Shared>, table: &mut Table, name: &Name, owner: &OwnerI
     table.sitting.insert(claim.owner.clone(), name.clone());
     let (stays, gone) = oneshot::channel();
     table.queueing_anew.insert(claim.owner.clone(), stays);
-    shared.forget_place(&wish, owner);
+    shared.clean_up(&wish, owner);
     shared.queue(Task::QueueAnew(QueueAnew { seat, wish, claim, ticket, gone }));
 }
 

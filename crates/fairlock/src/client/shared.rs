@@ -365,15 +365,20 @@ impl Shared {
     /// One who leaves may still be brought the lock by a copy of a request that is on its way.
     pub(crate) fn clean_up_after(&self, wish: &Wish, claim: &Claim) {
         if wish.trail.risky_until() > self.server_clock.at(self.clock.now()) {
-            self.queue(Task::CleanUp(CleanUp {
-                kind: wish.kind,
-                name: wish.name.clone(),
-                owner: claim.owner.clone(),
-                trail: wish.trail.clone(),
-                lease_ms: claim.lease_ms,
-                then: Then::Nothing,
-            }));
+            self.clean_up(wish, &claim.owner);
         }
+    }
+
+    /// Takes whatever this owner has in the store away, for sure.
+    pub(crate) fn clean_up(&self, wish: &Wish, owner: &OwnerId) {
+        self.queue(Task::CleanUp(CleanUp {
+            kind: wish.kind,
+            name: wish.name.clone(),
+            owner: owner.clone(),
+            trail: wish.trail.clone(),
+            lease_ms: wish.plan.lease_ms,
+            then: Then::Nothing,
+        }));
     }
 
     /// Sees to it that the driver wakes up for what comes next.
